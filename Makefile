@@ -19,7 +19,7 @@ BIN := $(VENV)/bin
 VERSIONS := $(if $(TORCH),$(VENV)/constraints.txt,constraints.txt)
 
 # Tests that need seconds: no long search, no execution of a large model, no browser.
-QUICK := $(addprefix tests/, core explanations figures capture/test_costs.py capture/test_details.py \
+QUICK := $(addprefix tests/, core explanations figures capture/test_predicted_costs.py capture/test_graph_assembly.py \
 	explorer/test_matrices.py explorer/test_panels.py explorer/test_scrubber.py project/test_cli_doctor.py \
 	project/test_contributing.py project/test_environment.py runtime/test_generated_code.py solvers/bounds \
 	solvers/rounding solvers/test_milp_handle.py solvers/test_overwriting.py solvers/test_threads.py \

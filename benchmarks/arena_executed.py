@@ -15,7 +15,7 @@ from remat_explorer.capture.step.placement import exact_kernels, place
 from remat_explorer.errors import RematError
 from remat_explorer.graph import Graph
 from remat_explorer.judging import Contender
-from remat_explorer.models.large.reported import reported_llama
+from remat_explorer.models.decoder import reported_llama
 from remat_explorer.runtime.comparison import Final, compare
 from remat_explorer.runtime.peers import PeerMeasurement
 from remat_explorer.runtime.plan_bench import PlanBench

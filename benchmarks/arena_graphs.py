@@ -10,7 +10,7 @@ import torch
 
 import remat_explorer as rx
 from remat_explorer.graph import Graph
-from remat_explorer.models.large.diffusion_unet import DiffusionShape, DiffusionUNet
+from remat_explorer.models.diffusion import DiffusionShape, DiffusionUNet
 from remat_explorer.solvers import scale_batch
 
 DATA = Path(__file__).parents[1] / "tests" / "data"

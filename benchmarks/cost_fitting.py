@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 from p100_measurements import Measured
 
-from remat_explorer.capture.operations.devices import find_device
-from remat_explorer.capture.operations.kernel_times import SHARES, Shares, kernel_time
+from remat_explorer.capture.devices import find_device
+from remat_explorer.capture.predicted_costs import SHARES, Shares, kernel_time
 
 DEVICE = find_device("P100")
 STEPS = (2.0, 1.3, 1.1, 1.03)  # factors by which a share is changed, one round after the other

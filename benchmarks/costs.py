@@ -4,7 +4,7 @@
     python benchmarks/costs.py --fit                   # and print the shares that fit the table best
     python benchmarks/costs.py --extract FOLDER        # make the table anew from FOLDER/costs_NETWORK.json
 
-Compared are the plain roofline and the kernels of `remat_explorer.capture.operations.kernel_times`. "Left out" are the
+Compared are the plain roofline and the kernels of `remat_explorer.capture.predicted_costs`. "Left out" are the
 kernels with shares fitted to the four other networks. For the order of schedules, schedules of two kinds within several
 budgets are priced by measured and by predicted times: those found by a search, and those of a greedy run (DTR) on costs
 that are wrong at random. What was not measured costs the same in both. "Worse" is by how much, at most, a schedule
@@ -28,9 +28,8 @@ from p100_measurements import NETWORKS, TABLE, Measured, Network, extract, netwo
 from report import publish, table
 
 import remat_explorer as rx
-from remat_explorer.capture.operations.costs import roofline
-from remat_explorer.capture.operations.devices import find_device
-from remat_explorer.capture.operations.kernel_times import SHARES
+from remat_explorer.capture.devices import find_device
+from remat_explorer.capture.predicted_costs import SHARES, roofline
 from remat_explorer.documents import write_text
 from remat_explorer.graph import Graph
 

@@ -33,7 +33,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.multiprocessing.spawn import spawn
 
 import remat_explorer as rx
-from remat_explorer.capture.profiling.memory_meter import CpuMeter
+from remat_explorer.capture.memory_meter import CpuMeter
 from remat_explorer.capture.step.sharding import own_part
 from remat_explorer.plan import Compute
 from remat_explorer.quantities import format_bytes, format_seconds

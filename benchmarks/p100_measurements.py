@@ -20,9 +20,9 @@ from torch.fx import Node
 
 import remat_explorer as rx
 from remat_explorer.capture import trace
-from remat_explorer.capture.operations.convolution_arguments import ConvolutionArguments, is_backward, wanted_gradients
-from remat_explorer.capture.operations.program import Program
-from remat_explorer.capture.operations.work import Work, works_of
+from remat_explorer.capture.captured_program import Program
+from remat_explorer.capture.convolution_arguments import ConvolutionArguments, is_backward, wanted_gradients
+from remat_explorer.capture.predicted_costs import Work, works_of
 from remat_explorer.errors import RematError
 
 aten = torch.ops.aten

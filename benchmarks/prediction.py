@@ -47,7 +47,7 @@ COLUMNS = (
 
 
 def small_models() -> list[str]:
-    """The models that a CPU runs: those of models/large are none."""
+    """The models that a CPU runs: the large language and diffusion models are none."""
     plain = [name for name in rx.models.names() if rx.models.published_size(name).layers is None]
     return [name for name in plain if rx.models.load(name).weight_bytes <= 2**30]
 

@@ -15,7 +15,7 @@ import remat_explorer as rx
 from gpu_parts.memory import emptied, quiet
 from gpu_parts.schedules import packed_graph
 from gpu_parts.work import Work
-from remat_explorer.capture.alternatives.kernels import cudnn
+from remat_explorer.capture.implementations import cudnn_plans
 from remat_explorer.capture.step.placement import torch_device
 
 CONVOLUTIONS = {  # channels in, channels out, kernel, stride, pixels, batch: of ResNet-50
@@ -55,7 +55,7 @@ def measured(sizes: tuple[int, ...], work: Work) -> dict[str, Any]:
     ]
     entry = {
         "graph": packed_graph(graph),
-        "cudnn": cudnn.why_not(target) or "available",
+        "cudnn": cudnn_plans.why_not(target) or "available",
         "of cuDNN": sum(row["implementation"].startswith("cuDNN ") for row in rows),
         "rows": rows,
     }

@@ -23,7 +23,7 @@ from gpu_parts.schedules import SHARES, Given, Schedules, Share, given, packed, 
 from gpu_parts.work import Work
 from remat_explorer.allocator import predict_allocator
 from remat_explorer.capture import trace
-from remat_explorer.capture.operations.program import Program
+from remat_explorer.capture.captured_program import Program
 from remat_explorer.capture.step.placement import exact_kernels, place, torch_device
 from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.errors import RematError

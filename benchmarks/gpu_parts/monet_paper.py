@@ -19,7 +19,7 @@ import remat_explorer as rx
 from gpu_parts.memory import emptied
 from gpu_parts.schedules import packed, packed_graph
 from gpu_parts.work import Work
-from remat_explorer.capture.alternatives.kernels import cudnn
+from remat_explorer.capture.implementations import cudnn_plans
 from remat_explorer.capture.step.placement import torch_device
 from remat_explorer.papers.monet import figure_7
 from remat_explorer.solution import Solution
@@ -71,7 +71,7 @@ def table(case: Case, work: Work) -> dict[str, Any]:
         "operations": case.graph.n,
         "implementations": len(ways),
         "of cuDNN": sum(name.startswith("cuDNN ") for name in ways),
-        "cudnn": cudnn.why_not(torch_device(work.device)) or "available",
+        "cudnn": cudnn_plans.why_not(torch_device(work.device)) or "available",
     }
     work.keep(case.network.name, entry, running=case.network.name)
     seconds = min(2.0 if work.tiny else TABLE_SECONDS, max(1.0, work.left / 2))
@@ -102,7 +102,7 @@ def convolution(work: Work) -> dict[str, Any]:
     graph = figure_7.profiled_convolution("small" if work.tiny else "full", lambda doing: None, work.device)
     operation = figure_7.convolution_of(graph, figure_7.LAYER)
     rows = figure_7.rows_of(checkpoint_all(graph), operation)
-    cudnn_words = cudnn.why_not(torch_device(work.device)) or "available"
+    cudnn_words = cudnn_plans.why_not(torch_device(work.device)) or "available"
     return {
         "rows": rows,
         "graph": packed_graph(graph),

@@ -13,10 +13,10 @@ from typing import Any
 from torch import nn
 
 from remat_explorer.callable_module import make_callable
-from remat_explorer.capture.cuda.target import target_of
-from remat_explorer.capture.operations.devices import find_device
-from remat_explorer.capture.profiling.last_capture import keep
-from remat_explorer.capture.profiling.profiling import profile
+from remat_explorer.capture.cuda_target import target_of
+from remat_explorer.capture.devices import find_device
+from remat_explorer.capture.last_capture import keep
+from remat_explorer.capture.profiling import profile
 from remat_explorer.capture.step.example import Example
 from remat_explorer.capture.step.losses import Loss, loss_elsewhere
 from remat_explorer.capture.step.nesting import tensors_in
@@ -60,11 +60,11 @@ def capture(
             are given labels; else the loss is computed elsewhere: the outputs stay in memory, and so do the gradients
             from which backward starts, one for each output that has one.
         device: whose published rates give the costs in seconds, a key of
-            `remat_explorer.capture.operations.devices.DEVICES`; "cuda" for the kernels of CUDA with those of an A100.
+            `remat_explorer.capture.devices.DEVICES`; "cuda" for the kernels of CUDA with those of an A100.
         optimizer: "sgd", "momentum" or "adam" adds that optimizer's state to the resident bytes, so that a budget
             means everything on the device; None leaves it out.
         contract: join operations where no schedule worth having is lost
-            (`remat_explorer.capture.operations.contraction`).
+            (`remat_explorer.capture.operation_rewrites`).
         split_convolution_backward: separate the input gradient of a convolution from its weight gradient.
         fake: predict shapes and storages from FakeTensors; False runs each operator once, on tensors that all stay in
             memory, for operators of your own whose fake kernel says something else than the true one.

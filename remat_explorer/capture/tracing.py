@@ -22,9 +22,21 @@ from torch._functorch._aot_autograd.descriptors import (
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule
 
-from remat_explorer.capture.alternatives.registry import add_alternatives
-from remat_explorer.capture.cuda.target import CudaTarget
+from remat_explorer.capture.bodies import bodies_of_choices, body_of, in_place_bodies, view_of
+from remat_explorer.capture.captured_program import Body, Input, Program, Registers, Result, bind_inputs
+from remat_explorer.capture.cuda_target import CudaTarget
+from remat_explorer.capture.devices import find_device
 from remat_explorer.capture.generated_sources import sources_dropped
+from remat_explorer.capture.graph_assembly import (
+    AROUND,
+    MODULE_PATH,
+    SOURCE_FILE,
+    SOURCE_LINE,
+    TRAINED,
+    assemble,
+    numbered,
+)
+from remat_explorer.capture.implementations.alternatives import add_alternatives
 from remat_explorer.capture.joint.assumptions import Assumptions
 from remat_explorer.capture.joint.cleaning import clean, results_of
 from remat_explorer.capture.joint.explain import explain_result, explained
@@ -33,16 +45,8 @@ from remat_explorer.capture.joint.joint import trace_joint
 from remat_explorer.capture.joint.propagation import propagate
 from remat_explorer.capture.joint.randomness import is_random
 from remat_explorer.capture.joint.spare_room import copy_out
-from remat_explorer.capture.operations.assembling import assemble, numbered
-from remat_explorer.capture.operations.backward_order import weight_gradients_first
-from remat_explorer.capture.operations.bodies import bodies_of_choices, body_of, in_place_bodies, view_of
-from remat_explorer.capture.operations.constants import hoist_constants
-from remat_explorer.capture.operations.contraction import contract
-from remat_explorer.capture.operations.devices import find_device
-from remat_explorer.capture.operations.naming import AROUND, MODULE_PATH, SOURCE_FILE, SOURCE_LINE, TRAINED
-from remat_explorer.capture.operations.program import Body, Input, Program, Registers, Result, bind_inputs
-from remat_explorer.capture.operations.sharded_parameters import share_out
-from remat_explorer.capture.operations.storages import OperationDraft, Storages, find_storages
+from remat_explorer.capture.operation_rewrites import contract, hoist_constants, weight_gradients_first
+from remat_explorer.capture.sharded_parameters import share_out
 from remat_explorer.capture.step.autocast import Autocast
 from remat_explorer.capture.step.checks import require_capturable
 from remat_explorer.capture.step.losses import Loss
@@ -51,6 +55,7 @@ from remat_explorer.capture.step.optimizers import optimizer_bytes
 from remat_explorer.capture.step.returned import Returned
 from remat_explorer.capture.step.sharding import reshard, shard_groups
 from remat_explorer.capture.step.training_step import TrainingStep
+from remat_explorer.capture.storages import OperationDraft, Storages, find_storages
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.errors import CaptureError
 

@@ -299,7 +299,7 @@ def _devices() -> Facts:
 
 
 def _processor() -> Facts:
-    from remat_explorer.capture.profiling.profile_key import processor_name
+    from remat_explorer.capture.profile_cache import processor_name
 
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {"name": processor_name(), "free_bytes": min(free_bytes("cpu"), total), "total_bytes": total}

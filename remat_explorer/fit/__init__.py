@@ -23,7 +23,7 @@ from remat_explorer.fit.optimizers import OPTIMIZERS, Recipe, Weight
 from remat_explorer.graph import Graph
 from remat_explorer.model_source import Source, capture_source
 from remat_explorer.models import load
-from remat_explorer.models.sizes import Size
+from remat_explorer.models.entry import Size
 from remat_explorer.quantities import parse_bytes
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import checkpoint_all_peak, solve

@@ -11,12 +11,42 @@ from remat_explorer.capture.step.placement import is_absent_cuda, torch_device
 from remat_explorer.capture_options import CUDA
 from remat_explorer.entry_checks import require_arguments
 from remat_explorer.errors import ModelError, UnknownNameError
-from remat_explorer.models.entry import Entry
+from remat_explorer.models import (
+    bert,
+    chains,
+    decoder,
+    densenet,
+    diffusion,
+    googlenet,
+    gpt2,
+    mamba,
+    mobilenet,
+    resnet,
+    segmentation_nets,
+    vgg,
+    vit,
+    whisper,
+)
+from remat_explorer.models.entry import Entry, Pixels, Size
 from remat_explorer.models.loaded_model import SEED, LoadedModel, WithLoss
-from remat_explorer.models.registry import MODELS
-from remat_explorer.models.sizes import Pixels, Size
 
 __all__ = ["LoadedModel", "Size", "load", "names", "published_size"]
+MODELS: dict[str, Entry] = {
+    **bert.ENTRIES,
+    **chains.ENTRIES,
+    **decoder.ENTRIES,
+    **densenet.ENTRIES,
+    **diffusion.ENTRIES,
+    **googlenet.ENTRIES,
+    **gpt2.ENTRIES,
+    **mamba.ENTRIES,
+    **mobilenet.ENTRIES,
+    **resnet.ENTRIES,
+    **segmentation_nets.ENTRIES,
+    **vgg.ENTRIES,
+    **vit.ENTRIES,
+    **whisper.ENTRIES,
+}
 PRECISIONS = ("float32", "bfloat16", "autocast")
 
 

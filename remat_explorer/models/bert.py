@@ -6,9 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from remat_explorer.models.entry import Entry
-from remat_explorer.models.sizes import Size, SizeRule
-from remat_explorer.models.tasks import predict_tokens
+from remat_explorer.models.entry import Entry, Size, SizeRule, predict_tokens
 from remat_explorer.models.transformer import SelfAttention, feed_forward, initialize
 
 VOCABULARY, POSITIONS, SEGMENTS, WIDTH, HEADS, LAYERS, DROPOUT = 30522, 512, 2, 768, 12, 12, 0.1

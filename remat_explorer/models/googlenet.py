@@ -5,9 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from remat_explorer.models.entry import Entry
-from remat_explorer.models.sizes import Size, SizeRule
-from remat_explorer.models.tasks import label_images
+from remat_explorer.models.entry import Entry, Size, SizeRule, label_images
 
 # channels after each branch, and inside the two that reduce first: 1x1, (reduce, 3x3), (reduce, "5x5"), pool.
 # Szegedy et al., CVPR 2015, table 1; None is a max-pooling that halves the sides.

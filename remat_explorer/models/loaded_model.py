@@ -17,7 +17,7 @@ from remat_explorer.capture.fake_mode import fake_tensor_mode
 from remat_explorer.errors import ModelError
 from remat_explorer.free_memory import free_bytes
 from remat_explorer.graph import Graph
-from remat_explorer.models.tasks import Loss
+from remat_explorer.models.entry import Loss
 from remat_explorer.quantities import format_bytes
 
 SEED = 0

@@ -5,9 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from remat_explorer.models.entry import Entry
-from remat_explorer.models.sizes import Size, SizeRule
-from remat_explorer.models.tasks import label_images
+from remat_explorer.models.entry import Entry, Size, SizeRule, label_images
 
 # channels after each block, and its stride: Howard et al., arXiv 1704.04861, table 1. The last stride is 1: with the
 # printed 2 the sizes in the same table would not follow.

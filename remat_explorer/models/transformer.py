@@ -1,10 +1,12 @@
-"""What the transformers of the zoo share: self-attention and the feed-forward layers."""
+"""Layers of transformers: self-attention and feed-forward layers of the first ones, attention of the large models."""
 
 from __future__ import annotations
 
 import torch
 from torch import nn
 from torch.nn import functional
+
+Rotation = tuple[torch.Tensor, torch.Tensor]
 
 
 class SelfAttention(nn.Module):
@@ -46,3 +48,119 @@ def initialize(module: nn.Module) -> None:
         nn.init.normal_(module.weight, std=0.02)
     if isinstance(module, nn.Linear):
         nn.init.zeros_(module.bias)
+
+
+class RMSNorm(nn.Module):
+    """Zhang and Sennrich, NeurIPS 2019, equation 4: entries by their root mean square, each channel with a weight.
+
+    It computes in float32, whatever the type of its input. PyTorch's own is one operation on CUDA and several
+    elsewhere, so that a graph made without a device would be another than that of the device.
+
+    Args:
+        width: channels, the last axis.
+        epsilon: added to the mean square.
+
+    >>> x = torch.tensor([[3.0, 4.0]])
+    >>> torch.allclose(RMSNorm(2, 0.0)(x), x / 12.5**0.5)
+    True
+    """
+
+    def __init__(self, width: int, epsilon: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.epsilon = epsilon
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wide = x.float()
+        scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.epsilon)
+        return (wide * scale).to(x.dtype) * self.weight
+
+
+class Attention(nn.Module):
+    """Multi-head attention: Vaswani et al., NeurIPS 2017, section 3.2; grouped queries: Ainslie et al., EMNLP 2023.
+
+    Args:
+        width: channels of a position.
+        heads: how many attend side by side.
+        groups: heads of keys and values, each of which serves ``heads / groups`` heads of queries; None for as many.
+        head: channels of a head; None for ``width / heads``.
+        source: channels of what keys and values are made of, where that is not x; None for those of x.
+        biases: which of the four linear layers have one, by the letters q, k, v and o.
+        epsilon: of the RMSNorm of each head's queries and keys (Qwen3); None for none.
+        causal: whether a position sees only those before it.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        groups: int | None = None,
+        head: int | None = None,
+        source: int | None = None,
+        biases: str = "",
+        epsilon: float | None = None,
+        causal: bool = False,
+    ) -> None:
+        super().__init__()
+        self.head, self.causal = head or width // heads, causal
+        inner, outer = heads * self.head, (groups or heads) * self.head
+        self.query = nn.Linear(width, inner, "q" in biases)
+        self.key = nn.Linear(source or width, outer, "k" in biases)
+        self.value = nn.Linear(source or width, outer, "v" in biases)
+        self.output = nn.Linear(inner, width, "o" in biases)
+        self.query_norm = nn.Identity() if epsilon is None else RMSNorm(self.head, epsilon)
+        self.key_norm = nn.Identity() if epsilon is None else RMSNorm(self.head, epsilon)
+        self.grouped = inner != outer
+
+    def forward(
+        self, x: torch.Tensor, source: torch.Tensor | None = None, rotation: Rotation | None = None
+    ) -> torch.Tensor:
+        seen = x if source is None else source
+        query = self.query_norm(self._split(self.query(x))).transpose(1, 2)
+        key = self.key_norm(self._split(self.key(seen))).transpose(1, 2)
+        value = self._split(self.value(seen)).transpose(1, 2)
+        if rotation is not None:
+            query, key = rotated(query, rotation), rotated(key, rotation)
+        mixed = functional.scaled_dot_product_attention(
+            query, key, value, is_causal=self.causal, enable_gqa=self.grouped
+        )
+        return self.output(mixed.transpose(1, 2).flatten(2))
+
+    def _split(self, x: torch.Tensor) -> torch.Tensor:
+        """From (batch, tokens, heads * head) to (batch, tokens, heads, head)."""
+        return x.unflatten(2, (-1, self.head))
+
+
+def rotation_of(x: torch.Tensor, head: int, theta: float) -> Rotation:
+    """Cosines and sines of the angles by which each position's queries and keys are turned.
+
+    Source: Su et al., "RoFormer", arXiv 2104.09864, equation 34. The two halves of a head are the pairs, as in the
+    published weights of Llama and Qwen. What stretches the angles of Llama 3.1 and later for long inputs is left out;
+    it changes numbers, not shapes.
+
+    Args:
+        x: of shape (batch, tokens, width).
+        head: channels of a head.
+        theta: base of the frequencies.
+
+    Returns:
+        Two tensors of shape (tokens, head), in the type of x.
+    """
+    channels = torch.arange(0, head, 2, dtype=torch.float32, device=x.device)
+    positions = torch.arange(x.shape[1], dtype=torch.float32, device=x.device)
+    angles = positions[:, None] * theta ** (-channels / head)
+    both = torch.cat([angles, angles], -1)
+    return both.cos().to(x.dtype), both.sin().to(x.dtype)
+
+
+def rotated(x: torch.Tensor, rotation: Rotation) -> torch.Tensor:
+    """Queries or keys of shape (batch, heads, tokens, head), turned by their positions.
+
+    >>> x = torch.randn(1, 1, 3, 4)
+    >>> turned = rotated(x, rotation_of(torch.empty(1, 3, 4), 4, 1e4))
+    >>> torch.equal(turned[:, :, 0], x[:, :, 0]), torch.allclose(turned.norm(dim=-1), x.norm(dim=-1))
+    (True, True)
+    """
+    cosines, sines = (part.to(x.dtype) for part in rotation)  # autocast may have made other queries
+    first, second = x.chunk(2, -1)
+    return x * cosines + torch.cat([-second, first], -1) * sines

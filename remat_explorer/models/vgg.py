@@ -8,9 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from remat_explorer.models.entry import Entry
-from remat_explorer.models.sizes import Size, SizeRule
-from remat_explorer.models.tasks import label_images
+from remat_explorer.models.entry import Entry, Size, SizeRule, label_images
 
 WIDTHS = (64, 128, 256, 512, 512)
 CONVOLUTIONS_OF_16 = (2, 2, 3, 3, 3)  # in each block: configuration D of table 1

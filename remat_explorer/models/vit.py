@@ -5,9 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from remat_explorer.models.entry import Entry
-from remat_explorer.models.sizes import Size, SizeRule
-from remat_explorer.models.tasks import label_images
+from remat_explorer.models.entry import Entry, Size, SizeRule, label_images
 from remat_explorer.models.transformer import SelfAttention, feed_forward
 
 PATCH, WIDTH, HEADS, LAYERS = 16, 768, 12, 12

@@ -71,7 +71,7 @@ def devices() -> list[tuple[str, str]]:
     """Names of the CPU, of the GPU where there is one, and of the operating system."""
     import torch
 
-    from remat_explorer.capture.profiling.profile_key import processor_name
+    from remat_explorer.capture.profile_cache import processor_name
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     return [("CPU", processor_name()), ("GPU", gpu), ("system", f"{platform.system()}, {platform.machine()}")]

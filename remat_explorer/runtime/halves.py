@@ -11,9 +11,9 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
+from remat_explorer.capture.captured_program import Program, Registers, Result
 from remat_explorer.capture.generated_sources import with_its_source
-from remat_explorer.capture.operations.collectives import REDUCE_SCATTER
-from remat_explorer.capture.operations.program import Program, Registers, Result
+from remat_explorer.capture.sharded_parameters import REDUCE_SCATTER
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.backward.cut import cut_of, needed_after
 from remat_explorer.runtime.backward.emission import BackwardEmission

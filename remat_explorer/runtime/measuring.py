@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from remat_explorer.capture.operations.program import Program
-from remat_explorer.capture.profiling.memory_meter import released_library_workspaces
+from remat_explorer.capture.captured_program import Program
+from remat_explorer.capture.memory_meter import released_library_workspaces
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.placement import exact_kernels, place
 from remat_explorer.entry_checks import Repeats, require_arguments

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from remat_explorer.capture.operations.program import Result
+from remat_explorer.capture.captured_program import Result
 
 
 @dataclass(frozen=True, eq=False)

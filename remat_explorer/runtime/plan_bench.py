@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from remat_explorer.capture.captured_program import Program, Registers
 from remat_explorer.capture.joint.explain import first_line
 from remat_explorer.capture.joint.propagation import storage_key
-from remat_explorer.capture.operations.program import Program, Registers
+from remat_explorer.capture.memory_meter import CudaMeter, memory_meter
 from remat_explorer.capture.out_of_memory import is_out_of_memory
-from remat_explorer.capture.profiling.memory_meter import CudaMeter, memory_meter
-from remat_explorer.capture.profiling.profiling import everything
+from remat_explorer.capture.profiling import everything
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.placement import Placed, require_same_structure
 from remat_explorer.capture.step.training_step import TrainingStep

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from remat_explorer.allocator import reserved_of
+from remat_explorer.capture.captured_program import Program
 from remat_explorer.capture.joint.assumptions import Broken
-from remat_explorer.capture.operations.program import Program
-from remat_explorer.capture.profiling.profiling import profile
+from remat_explorer.capture.profiling import profile
 from remat_explorer.capture.step.attributes import Place
 from remat_explorer.capture.step.contents import Content
 from remat_explorer.capture.step.losses import Loss

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.fx import Node
 
-from remat_explorer.capture.operations.program import Registers, Result
+from remat_explorer.capture.captured_program import Registers, Result
 from remat_explorer.capture.step.autocast import no_autocast
 from remat_explorer.capture.step.sharding import as_part_of
 from remat_explorer.errors import ExecutionError

@@ -13,7 +13,7 @@ from cost_fitting import fitted, of_measured
 from costs import spread
 from p100_measurements import NETWORKS, Network, extract, networks
 
-from remat_explorer.capture.operations.kernel_times import SHARES
+from remat_explorer.capture.predicted_costs import SHARES
 from remat_explorer.errors import RematError
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch._dynamo.device_interface  # keeps functions of torch.cuda when it is imported: not those of a stand-in
 
-from remat_explorer.capture.profiling import memory_meter
+from remat_explorer.capture import memory_meter
 
 ROUND, SEGMENT = 512, 2 * 2**20
 COUNTS = ("requested_bytes", "allocated_bytes", "reserved_bytes")

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 import remat_explorer as rx
-from remat_explorer.capture.operations.naming import unique
+from remat_explorer.capture.graph_assembly import unique
 from remat_explorer.errors import CaptureError
 
 

@@ -11,8 +11,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 import remat_explorer as rx
-from remat_explorer.capture.cuda import attention
-from remat_explorer.capture.cuda.attention import Call, chosen_kernel
+from remat_explorer.capture import cuda_operators
+from remat_explorer.capture.cuda_operators import Call, chosen_kernel
 from remat_explorer.errors import CaptureError
 
 P100, V100, A100, L40, H100, B200 = (6, 0), (7, 0), (8, 0), (8, 9), (9, 0), (10, 0)
@@ -88,7 +88,7 @@ def test_training_with_wide_heads_is_not_for_flash_attention_where_shared_memory
 def test_dropout_in_sixteenths_alone_is_for_cudnn_where_pytorch_asks_for_it(monkeypatch):
     assert kernel(H100, dtype=BRAIN, dropout=0.125) == "cudnn"
     for version, kind in (("2.11.0", "cudnn"), ("2.13.0", "flash")):
-        monkeypatch.setattr(attention.torch, "__version__", version)
+        monkeypatch.setattr(cuda_operators.torch, "__version__", version)
         assert kernel(H100, dtype=BRAIN, dropout=0.1) == kind
 
 

@@ -18,8 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from remat_explorer.capture.cuda.answers import as_on_cuda
-from remat_explorer.capture.cuda.target import CudaTarget
+from remat_explorer.capture.cuda_target import CudaTarget, as_on_cuda
 from remat_explorer.capture.joint.kernel_layouts import kernel_layouts
 from remat_explorer.capture.step.kernels import kernels_of_plain_pytorch
 from remat_explorer.capture.step.nesting import map_tensors

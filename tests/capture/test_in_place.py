@@ -12,14 +12,14 @@ from torch.nn import functional
 
 import remat_explorer as rx
 from remat_explorer.capture import trace
-from remat_explorer.capture.operations.in_place import (
+from remat_explorer.capture.in_place import (
     COMMUTATIVE,
     IN_PLACE,
     OVER_GRADIENT,
     ROUNDS_OTHERWISE,
     Overwriting,
 )
-from remat_explorer.capture.profiling.profile_key import program_fingerprint
+from remat_explorer.capture.profile_cache import program_fingerprint
 from remat_explorer.capture.step.gates import sigmoid_in_layout
 from remat_explorer.errors import ExecutionError
 

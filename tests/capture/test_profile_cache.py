@@ -14,7 +14,7 @@ from torch import nn
 import remat_explorer as rx
 from remat_explorer.cache_folder import cache_folder
 from remat_explorer.capture import trace
-from remat_explorer.capture.profiling.profile_key import machine_of, processor_name, profile_key
+from remat_explorer.capture.profile_cache import machine_of, processor_name, profile_key
 from remat_explorer.errors import ExecutionError
 from tests.thorough import thorough
 

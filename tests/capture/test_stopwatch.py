@@ -12,11 +12,9 @@ from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.capture import stopwatch, trace
-from remat_explorer.capture.profiling.choices_run import ChoicesRun
-from remat_explorer.capture.profiling.profiling import everything
-from remat_explorer.capture.profiling.profiling_run import ProfilingRun
-from remat_explorer.capture.profiling.storage_census import StorageCensus
+from remat_explorer.capture.profiling import ChoicesRun, ProfilingRun, everything
 from remat_explorer.capture.stopwatch import LEAD, CudaLaps, laps_on
+from remat_explorer.capture.storage_census import StorageCensus
 from tests.capture.cuda_stand_in import GPU
 
 
@@ -132,7 +130,7 @@ def test_a_run_of_all_operations_waits_for_the_device_once(gpu):
 
 
 def test_all_implementations_of_a_walk_are_timed_with_one_wait(gpu, monkeypatch):
-    monkeypatch.setattr("remat_explorer.capture.profiling.choices_run.memory_meter", lambda device: NoMeter())
+    monkeypatch.setattr("remat_explorer.capture.profiling.memory_meter", lambda device: NoMeter())
     model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)), torch.ones(8, 4)
     options = rx.capture(model, (x,), implementations="exact").options
     program = trace(model, (x,), options=options)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from remat_explorer.allocator import AllocatorSettings, predict_allocator
-from remat_explorer.capture.profiling.memory_meter import AllocatorBytes
+from remat_explorer.capture.memory_meter import AllocatorBytes
 from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.explorer.state.state import State
 from remat_explorer.runtime.comparison import Comparison

@@ -13,9 +13,8 @@ from typing import Any
 
 import remat_explorer as rx
 from remat_explorer.cache_folder import entry_path
-from remat_explorer.capture.alternatives.execution_plans import load_plans, store_plans
-from remat_explorer.capture.alternatives.kernels.execution_plan import ExecutionPlan
-from remat_explorer.capture.profiling.profile_cache import Profile, load_profile, store_profile
+from remat_explorer.capture.implementations.cudnn_plans import ExecutionPlan, load_plans, store_plans
+from remat_explorer.capture.profile_cache import Profile, load_profile, store_profile
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.documents import to_json
 from remat_explorer.graph import Graph

@@ -11,14 +11,11 @@ from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.errors import ModelError, UnknownNameError
-from remat_explorer.models.large.decoder import Decoder, DecoderShape, SwiGLU
-from remat_explorer.models.large.diffusion_unet import DiffusionShape, DiffusionUNet
-from remat_explorer.models.large.dit import DiT, DiTShape
-from remat_explorer.models.large.mamba import Mamba, MambaShape
-from remat_explorer.models.large.mixtral import Experts
-from remat_explorer.models.large.selective_scan import selective_scan
-from remat_explorer.models.large.whisper import Whisper, WhisperShape
+from remat_explorer.models.decoder import Decoder, DecoderShape, Experts, SwiGLU
+from remat_explorer.models.diffusion import DiffusionShape, DiffusionUNet, DiT, DiTShape
 from remat_explorer.models.loaded_model import WithLoss
+from remat_explorer.models.mamba import Mamba, MambaShape, selective_scan
+from remat_explorer.models.whisper import Whisper, WhisperShape
 from tests.thorough import thorough_but
 
 TOKENS = torch.randint(50, (2, 12), generator=torch.Generator().manual_seed(0))

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.models import Size
-from remat_explorer.models.registry import MODELS
+from remat_explorer.models import MODELS, Size
 from remat_explorer.solvers import checkpoint_all_peak
 from tests.thorough import thorough_but
 

@@ -13,7 +13,7 @@ import torch
 from remat_explorer.documents import unpack_rows
 from remat_explorer.errors import ScheduleError
 from remat_explorer.instances import linear
-from remat_explorer.models.fcn8 import FCN8
+from remat_explorer.models.segmentation_nets import FCN8
 from remat_explorer.papers import ITEMS, Outcome
 from remat_explorer.papers.checkmate.accounting import (
     kept_for_good_peak,

@@ -56,11 +56,11 @@ def sections(text: str) -> dict[str, str]:
 @pytest.fixture
 def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever an example adds to a registry is gone after it."""
-    from remat_explorer.capture.alternatives import registry
-    from remat_explorer.models.registry import MODELS
+    from remat_explorer.capture.implementations import alternatives
+    from remat_explorer.models import MODELS
     from remat_explorer.solvers import STRATEGIES
 
-    monkeypatch.setattr(registry, "PATTERNS", registry.PATTERNS)
+    monkeypatch.setattr(alternatives, "PATTERNS", alternatives.PATTERNS)
     registered: tuple[dict[str, Any], ...] = (MODELS, STRATEGIES)
     before = [dict(entries) for entries in registered]
     yield

@@ -15,7 +15,7 @@ from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all_peak
-from tests.capture.alternatives.nets import NETS
+from tests.capture.implementations.nets import NETS
 from tests.thorough import thorough_but
 
 SIZES = {"pooled": (96, 16), "residual": (64, 16)}

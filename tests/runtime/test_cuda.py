@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 import remat_explorer as rx
-from remat_explorer.capture.profiling.memory_meter import CudaMeter
+from remat_explorer.capture.memory_meter import CudaMeter
 from remat_explorer.capture.step.placement import exact_kernels
 from remat_explorer.errors import OutOfMemoryError
 from remat_explorer.models import LoadedModel

@@ -15,7 +15,7 @@ from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.capture import trace
-from remat_explorer.capture.operations.program import Body, Call, Program
+from remat_explorer.capture.captured_program import Body, Call, Program
 from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Plan
 from remat_explorer.runtime import plan_bench

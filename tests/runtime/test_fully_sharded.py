@@ -12,7 +12,7 @@ from torch.distributed import fsdp
 from torch.distributed.tensor import Shard
 
 import remat_explorer as rx
-from remat_explorer.capture.profiling.memory_meter import CpuMeter
+from remat_explorer.capture.memory_meter import CpuMeter
 from remat_explorer.errors import RematError
 from remat_explorer.plan import Compute
 from tests.runtime.two_processes import run_two

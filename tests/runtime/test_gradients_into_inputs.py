@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 import remat_explorer as rx
-from remat_explorer.capture.profiling.memory_meter import CpuMeter
+from remat_explorer.capture.memory_meter import CpuMeter
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.backward import handovers
 from tests.runtime.heads import keeping, recomputing

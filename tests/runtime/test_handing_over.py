@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import remat_explorer as rx
-from remat_explorer.capture.profiling.memory_meter import CpuMeter
+from remat_explorer.capture.memory_meter import CpuMeter
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.backward import handovers
 from tests.runtime.heads import Heads, Loss, X, differing, gradients, keeping, recomputing

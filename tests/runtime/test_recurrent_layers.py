@@ -14,7 +14,7 @@ import remat_explorer as rx
 from remat_explorer.capture import trace
 from remat_explorer.capture.joint import recurrent_layers
 from remat_explorer.capture.joint.recurrent_layers import workspace_bytes
-from remat_explorer.capture.profiling.memory_meter import CpuMeter
+from remat_explorer.capture.memory_meter import CpuMeter
 from remat_explorer.capture.step.placement import place
 from remat_explorer.errors import CaptureError
 from remat_explorer.plan import Plan

@@ -11,8 +11,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import remat_explorer as rx
-from remat_explorer.capture.profiling import profiling, profiling_run
-from remat_explorer.capture.profiling.profile_key import machine_of
+from remat_explorer.capture import profiling
+from remat_explorer.capture.profile_cache import machine_of
 
 CUDNN: Any = torch.backends.cudnn
 CHOSEN, OTHERS, EXACT = (True, False, False), (False, False, True), (False, True)
@@ -71,10 +71,10 @@ def test_a_step_of_training_runs_with_what_the_person_has_set(chosen, seen):
 
 def test_the_profile_for_training_is_taken_with_what_the_person_has_set(chosen, monkeypatch):
     found: list[tuple[bool, bool, bool]] = []
-    run = profiling_run.ProfilingRun.timed
+    run = profiling.ProfilingRun.timed
     monkeypatch.setattr(profiling, "load_profile", lambda key, implementations, values: None)
     monkeypatch.setattr(
-        profiling_run.ProfilingRun, "timed", lambda self, registers: found.append(settings()) or run(self, registers)
+        profiling.ProfilingRun, "timed", lambda self, registers: found.append(settings()) or run(self, registers)
     )
     rx.rematerialize(Seen(), (torch.ones(4, 8),), budget="100%")
     assert found

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import remat_explorer as rx
-from remat_explorer.capture.profiling.memory_meter import memory_meter
+from remat_explorer.capture.memory_meter import memory_meter
 from remat_explorer.errors import ExecutionError
 from remat_explorer.solvers import checkpoint_all_peak
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 import remat_explorer as rx
-from remat_explorer.capture.profiling.memory_meter import CpuMeter
+from remat_explorer.capture.memory_meter import CpuMeter
 from tests.runtime.heads import Heads, X, differing, gradients, keeping, recomputing
 from tests.runtime.kinds_of_models import Made
 from tests.runtime.random_schedules import checkpoint_all, solution_of

@@ -11,7 +11,7 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import remat_explorer as rx
-from remat_explorer.capture.alternatives.kernels.bits import mask_bytes, pack
+from remat_explorer.capture.implementations.masks import mask_bytes, pack
 from remat_explorer.capture.joint import assumptions, content
 from remat_explorer.errors import ExecutionError
 from remat_explorer.models.gpt2 import GPT2Block

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
 import remat_explorer as rx
-from remat_explorer.capture.profiling.memory_meter import CpuMeter
+from remat_explorer.capture.memory_meter import CpuMeter
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.backward import handovers
 from tests.runtime.two_processes import run_two

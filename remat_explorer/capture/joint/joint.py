@@ -22,8 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
-from remat_explorer.capture.cuda.answers import as_on_cuda
-from remat_explorer.capture.cuda.target import CudaTarget
+from remat_explorer.capture.cuda_target import CudaTarget, as_on_cuda
 from remat_explorer.capture.joint.assumptions import Assumption
 from remat_explorer.capture.joint.content import Content, Evaluation, Given, Unknown
 from remat_explorer.capture.joint.explain import explain
@@ -195,7 +194,7 @@ def _faker(
 ) -> Any:
     """A function from tensors to FakeTensors, the same for the same tensor; of each it is known what it contains.
 
-    Those of a CUDA device that is not there are on the CPU: `remat_explorer.capture.cuda.fakes` says why.
+    Those of a CUDA device that is not there are on the CPU: `remat_explorer.capture.cuda_target` says why.
     """
     everything = [*step.parameters(), *step.buffers(), *tensors]
     home = next((t.device for t in everything if t.device.type != "meta"), torch.device("cpu"))

@@ -17,8 +17,8 @@ from torch._prims_common import make_channels_last_strides_for, make_contiguous_
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
-from remat_explorer.capture.cuda.fakes import SeenOnCuda
-from remat_explorer.capture.cuda.recurrent import FUSED_CELLS
+from remat_explorer.capture.cuda_operators import FUSED_CELLS
+from remat_explorer.capture.cuda_target import SeenOnCuda
 from remat_explorer.capture.fake_mode import fake_tensor_mode
 from remat_explorer.capture.joint.recurrent_layers import RECURRENT_LAYERS
 from remat_explorer.capture.joint.single_entries import with_strides_of_kernel

@@ -15,7 +15,7 @@ from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from remat_explorer.abandoning import go_on
-from remat_explorer.capture.cuda.recurrent import FUSED_CELLS
+from remat_explorer.capture.cuda_operators import FUSED_CELLS
 from remat_explorer.capture.joint.recurrent_layers import RECURRENT_LAYERS, kernel_of
 from remat_explorer.errors import CaptureError
 

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch._C import DispatchKey
 
-from remat_explorer.capture.cuda.operators import composites
-from remat_explorer.capture.cuda.target import CudaTarget
+from remat_explorer.capture.cuda_operators import composites
+from remat_explorer.capture.cuda_target import CudaTarget
 
 aten = torch.ops.aten
 _RECURRENT = ("lstm", "gru", "rnn_relu", "rnn_tanh")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # Sizes to begin with: a quarter of the memory or more, mostly a half, can be saved, and a laptop executes a step in
 # seconds (of vgg, fcn8 and the transformers, with their many parameters, a measurement takes a minute or two). The
-# models of models/large run on no laptop; they are solved and studied.
+# large language and diffusion models run on no laptop; they are solved and studied.
 BEGIN: dict[str, dict[str, int]] = {
     "bert": {"batch": 8, "sequence": 128},
     "chain": {"batch": 4096},

@@ -25,7 +25,7 @@ def with_measured_costs(state: State, graph: Graph, inputs: Inputs, cancelled: t
         inputs: whose operations they are.
         cancelled: ends the measuring.
     """
-    from remat_explorer.capture.profiling.profiling import profile
+    from remat_explorer.capture.profiling import profile
 
     needed, free = checkpoint_all_peak(graph), free_bytes(state.device)
     if needed > free:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from remat_explorer import errors
-from remat_explorer.capture.operations.collectives import COLLECTIVES
-from remat_explorer.capture.operations.program import Program
+from remat_explorer.capture.captured_program import Program
+from remat_explorer.capture.sharded_parameters import COLLECTIVES
 from remat_explorer.capture.step.processes import FAILED, SOLUTION, STEP, DisagreementError, Processes
 from remat_explorer.documents import to_json
 from remat_explorer.errors import ExecutionError

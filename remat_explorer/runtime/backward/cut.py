@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from torch.fx import Node
 
-from remat_explorer.capture.operations.program import Body
+from remat_explorer.capture.captured_program import Body
 from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.emission import reads

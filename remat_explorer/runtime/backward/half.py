@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
+from remat_explorer.capture.captured_program import Result
 from remat_explorer.capture.generated_sources import with_its_source
-from remat_explorer.capture.operations.program import Result
 from remat_explorer.runtime.backward.handing_over import hand_over
 from remat_explorer.runtime.emission import RESULTS, Emission, name_of, sources_of
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import fx
 
-from remat_explorer.capture.operations.program import Result
+from remat_explorer.capture.captured_program import Result
 from remat_explorer.runtime.backward.aliases import memory_groups
 from remat_explorer.runtime.backward.strides import in_memory_of_its_own
 from remat_explorer.runtime.emission import RESULTS, name_of

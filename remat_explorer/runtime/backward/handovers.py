@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from torch.fx import Node
 
-from remat_explorer.capture.operations.program import Program, Result
+from remat_explorer.capture.captured_program import Program, Result
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.emission import reads, sources_of
 

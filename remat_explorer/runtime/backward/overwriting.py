@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from remat_explorer.capture.operations.in_place import IN_PLACE, Overwriting
+from remat_explorer.capture.in_place import IN_PLACE, Overwriting
 from remat_explorer.runtime.backward.strides import share_memory
 
 _PLAIN = {in_place: plain for plain, in_place in IN_PLACE.items()}

@@ -10,17 +10,16 @@ import torch
 from torch._functorch._aot_autograd.utils import _is_primal, _is_tangent
 from torch.fx import GraphModule, Node
 
+from remat_explorer.capture.bodies import body_of, in_place_bodies, view_of
+from remat_explorer.capture.captured_program import Body, Program
+from remat_explorer.capture.devices import find_device
+from remat_explorer.capture.graph_assembly import assemble, numbered
 from remat_explorer.capture.joint.cleaning import clean, output_node, results_of
 from remat_explorer.capture.joint.propagation import fake_mode, propagate
 from remat_explorer.capture.joint.randomness import is_random
-from remat_explorer.capture.operations.assembling import assemble, numbered
-from remat_explorer.capture.operations.backward_order import weight_gradients_first
-from remat_explorer.capture.operations.bodies import body_of, in_place_bodies, view_of
-from remat_explorer.capture.operations.contraction import contract
-from remat_explorer.capture.operations.devices import find_device
-from remat_explorer.capture.operations.program import Body, Program
-from remat_explorer.capture.operations.storages import Storages, find_storages
+from remat_explorer.capture.operation_rewrites import contract, weight_gradients_first
 from remat_explorer.capture.step.returned import Returned
+from remat_explorer.capture.storages import Storages, find_storages
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.compiled.fused_operations import as_kernels, join_fused

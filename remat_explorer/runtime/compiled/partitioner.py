@@ -9,7 +9,7 @@ from typing import Any
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch.fx import GraphModule
 
-from remat_explorer.capture.operations.program import Program
+from remat_explorer.capture.captured_program import Program
 from remat_explorer.claims import relative_gap
 from remat_explorer.entry_checks import Seconds, require_arguments
 from remat_explorer.errors import ExecutionError

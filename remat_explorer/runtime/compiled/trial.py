@@ -11,7 +11,7 @@ from torch._guards import tracing
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from remat_explorer.capture.profiling.memory_meter import memory_meter
+from remat_explorer.capture.memory_meter import memory_meter
 
 
 def trial_peak(compiled: Callable[..., Any], inputs: Sequence[Any]) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch.fx import Node
 
-from remat_explorer.capture.operations.program import Body, Registers, Result
+from remat_explorer.capture.captured_program import Body, Registers, Result
 from remat_explorer.operation_details import Details
 from remat_explorer.plan import Compute
 from remat_explorer.runtime.differences.beginning import Beginning

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from remat_explorer.capture.operations.program import Program
-from remat_explorer.capture.profiling.profiling import profile
+from remat_explorer.capture.captured_program import Program
+from remat_explorer.capture.profiling import profile
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.placement import Placed, exact_kernels, place
 from remat_explorer.capture.tracing import trace

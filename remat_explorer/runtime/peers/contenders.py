@@ -11,7 +11,7 @@ from typing import Protocol
 
 import torch
 
-from remat_explorer.capture.operations.program import Program
+from remat_explorer.capture.captured_program import Program
 from remat_explorer.capture.step.placement import Placed
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.eager import Change, Eager

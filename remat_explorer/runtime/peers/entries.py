@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from remat_explorer.capture.captured_program import Program
 from remat_explorer.capture.joint.explain import first_line
-from remat_explorer.capture.operations.program import Program
 from remat_explorer.capture.step.placement import Placed
 from remat_explorer.capture.step.training_step import unwrapped
 from remat_explorer.runtime.eager import Eager

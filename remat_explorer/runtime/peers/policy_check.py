@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from remat_explorer.capture.fake_mode import fake_tensor_mode
 from remat_explorer.capture.joint.explain import first_line
-from remat_explorer.capture.profiling.memory_meter import memory_meter
+from remat_explorer.capture.memory_meter import memory_meter
 from remat_explorer.capture.step.borrowed import borrowed
 from remat_explorer.capture.step.example import Example
 from remat_explorer.capture.step.nesting import tensors_in

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from remat_explorer.allocator import reserved_of
-from remat_explorer.capture.operations.program import Program
-from remat_explorer.capture.profiling.profile_cache import Profile
-from remat_explorer.capture.profiling.profile_key import name_of_call
+from remat_explorer.capture.captured_program import Program
+from remat_explorer.capture.profile_cache import Profile, name_of_call
 from remat_explorer.checker import check_schedule
 from remat_explorer.errors import ExecutionError, ScheduleError
 from remat_explorer.graph import Graph

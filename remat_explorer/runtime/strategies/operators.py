@@ -16,7 +16,7 @@ from torch._functorch.partitioners import get_default_op_list
 from torch._ops import OpOverloadPacket
 from torch.fx import Graph as CallGraph
 
-from remat_explorer.capture.operations.naming import operator_name
+from remat_explorer.capture.graph_assembly import operator_name
 from remat_explorer.graph import Graph
 from remat_explorer.graph.operator_words import words
 

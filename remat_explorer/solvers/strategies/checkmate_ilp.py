@@ -16,7 +16,7 @@ Does splitting a stage help? A stage runs its operations in ascending order, eac
 * Order. Where an output takes over the storage of an input, it pays to have its other inputs computed last. In the
   order in which PyTorch traces it, a perceptron with two hidden tanh layers (15 operations) fits into whole stages only
   at 100 % of what keeping everything takes, and with two parts at 77 %; with GELU 69 % and 53 %. Captured graphs have
-  another order, in which whole stages fit into 77 and 53 %, too (`remat_explorer.capture.operations.backward_order`):
+  another order, in which whole stages fit into 77 and 53 %, too (`remat_explorer.capture.operation_rewrites`):
   on 130 small captured perceptrons and convolutional networks two parts gained nothing.
 * Repetition. Take two values that come from one large source and are computed again in one stage, after an operation
   that left no room to keep either. If what leads to the first fits only without the source, the source must run a

@@ -11,7 +11,7 @@ from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.capture import trace
-from remat_explorer.capture.operations.program import Program
+from remat_explorer.capture.captured_program import Program
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.checker import replay
 from remat_explorer.errors import ExecutionError, UnknownNameError

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import Dataset
 
 import remat_explorer as rx
-from remat_explorer.capture.profiling.memory_meter import CpuMeter
+from remat_explorer.capture.memory_meter import CpuMeter
 from remat_explorer.runtime.peers import policy_loader
 from tests.runtime.loops.language_model import equal_weights, needed
 from tests.runtime.policies import small_transformer

@@ -1,1 +1,0 @@
-"""What PyTorch would run on a CUDA device, decided without one."""

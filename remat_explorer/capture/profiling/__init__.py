@@ -1,1 +1,0 @@
-"""Measured costs and workspace, and where they are kept."""
