@@ -52,7 +52,7 @@ from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.capture.profiling.memory_meter import memory_meter
-from remat_explorer.capture.step.training_step import plain_inputs
+from remat_explorer.capture.training_step import plain_inputs
 from remat_explorer.errors import RematError
 from remat_explorer.quantities import format_bytes, format_overhead
 

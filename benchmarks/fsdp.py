@@ -34,7 +34,7 @@ from torch.multiprocessing.spawn import spawn
 
 import remat_explorer as rx
 from remat_explorer.capture.profiling.memory_meter import CpuMeter
-from remat_explorer.capture.step.sharding import own_part
+from remat_explorer.capture.sharding import own_part
 from remat_explorer.plan import Compute
 from remat_explorer.quantities import format_bytes, format_seconds
 

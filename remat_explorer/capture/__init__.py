@@ -14,13 +14,13 @@ from torch import nn
 
 from remat_explorer.callable_module import make_callable
 from remat_explorer.capture.cuda.target import target_of
+from remat_explorer.capture.model_outputs import Loss, loss_elsewhere
+from remat_explorer.capture.nested_tensors import tensors_in
 from remat_explorer.capture.operations.devices import find_device
 from remat_explorer.capture.profiling.last_capture import keep
 from remat_explorer.capture.profiling.profiling import profile
-from remat_explorer.capture.step.example import Example
-from remat_explorer.capture.step.losses import Loss, loss_elsewhere
-from remat_explorer.capture.step.nesting import tensors_in
 from remat_explorer.capture.tracing import trace
+from remat_explorer.capture.training_step import Example
 from remat_explorer.capture_options import CUDA, CaptureOptions, kinds_of
 from remat_explorer.entry_checks import require_arguments
 from remat_explorer.graph import Graph

@@ -23,16 +23,15 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule
 
 from remat_explorer.capture.alternatives.registry import add_alternatives
+from remat_explorer.capture.autocast import Autocast
 from remat_explorer.capture.cuda.target import CudaTarget
 from remat_explorer.capture.generated_sources import sources_dropped
-from remat_explorer.capture.joint.assumptions import Assumptions
-from remat_explorer.capture.joint.cleaning import clean, results_of
-from remat_explorer.capture.joint.explain import explain_result, explained
-from remat_explorer.capture.joint.gradients import own_gradients
-from remat_explorer.capture.joint.joint import trace_joint
-from remat_explorer.capture.joint.propagation import propagate
-from remat_explorer.capture.joint.randomness import is_random
-from remat_explorer.capture.joint.spare_room import copy_out
+from remat_explorer.capture.graph_rewrites import clean, copy_out, is_random, own_gradients, results_of
+from remat_explorer.capture.input_assumptions import Assumptions
+from remat_explorer.capture.joint_trace import trace_joint
+from remat_explorer.capture.model_checks import require_capturable
+from remat_explorer.capture.model_outputs import Loss, OutputStructure
+from remat_explorer.capture.nested_tensors import named_inputs
 from remat_explorer.capture.operations.assembling import assemble, numbered
 from remat_explorer.capture.operations.backward_order import weight_gradients_first
 from remat_explorer.capture.operations.bodies import bodies_of_choices, body_of, in_place_bodies, view_of
@@ -43,16 +42,39 @@ from remat_explorer.capture.operations.naming import AROUND, MODULE_PATH, SOURCE
 from remat_explorer.capture.operations.program import Body, Input, Program, Registers, Result, bind_inputs
 from remat_explorer.capture.operations.sharded_parameters import share_out
 from remat_explorer.capture.operations.storages import OperationDraft, Storages, find_storages
-from remat_explorer.capture.step.autocast import Autocast
-from remat_explorer.capture.step.checks import require_capturable
-from remat_explorer.capture.step.losses import Loss
-from remat_explorer.capture.step.nesting import named_inputs
-from remat_explorer.capture.step.optimizers import optimizer_bytes
-from remat_explorer.capture.step.returned import Returned
-from remat_explorer.capture.step.sharding import reshard, shard_groups
-from remat_explorer.capture.step.training_step import TrainingStep
-from remat_explorer.capture_options import CaptureOptions
+from remat_explorer.capture.propagation import propagate
+from remat_explorer.capture.sharding import is_sharded, own_part, reshard, shard_groups
+from remat_explorer.capture.trace_errors import explain_result, explained
+from remat_explorer.capture.training_step import TrainingStep
+from remat_explorer.capture_options import OPTIMIZERS, CaptureOptions
 from remat_explorer.errors import CaptureError
+
+STEP_BYTES = 4  # Adam counts its steps for each parameter, in a float32
+
+
+def optimizer_bytes(model: nn.Module, optimizer: str | None) -> int:
+    """State of an optimizer of ``torch.optim`` over the parameters of ``model`` that require a gradient.
+
+    What an optimizer takes while it steps is not part of it: activations are gone by then.
+
+    Args:
+        model: tied parameters count once.
+        optimizer: "sgd" (no state), "momentum" (SGD with momentum: one tensor), "adam" (two, and a count), or None.
+
+    >>> optimizer_bytes(nn.Linear(3, 5, bias=False), "adam")
+    124
+    """
+    if optimizer is None:
+        return 0
+    count = OPTIMIZERS[optimizer]
+    step = STEP_BYTES if optimizer == "adam" else 0
+    return sum(count * _bytes(parameter) + step for parameter in model.parameters() if parameter.requires_grad)
+
+
+def _bytes(parameter: nn.Parameter) -> int:
+    """Of a sharded parameter those of one process, padding included, so that they are the same for each."""
+    return own_part(parameter).untyped_storage().nbytes() if is_sharded(parameter) else parameter.nbytes
+
 
 SMALL_BUFFER = 64 * 1024  # bytes of a new buffer content that may be computed after the plan instead of in it
 REQUIRING = "remat_explorer.requiring"  # key of a graph's meta: names of the buffers that require a gradient
@@ -254,7 +276,7 @@ def _output_of(tangent: TangentAOTInput, module: GraphModule) -> int:
     return tangent.output.idx
 
 
-def _results(storages: Storages, returned: Returned, inputs: tuple[Input, ...]) -> tuple[Result, ...]:
+def _results(storages: Storages, returned: OutputStructure, inputs: tuple[Input, ...]) -> tuple[Result, ...]:
     results = []
     meaning_of = {node.meta.get("desc"): node for node in storages.module.graph.nodes if node.op == "placeholder"}
     input_of = {entry.node: entry for entry in inputs}

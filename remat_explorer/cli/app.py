@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from remat_explorer.app import Serving, open_app
 from remat_explorer.errors import ModelError
-from remat_explorer.model_file import is_model_file
+from remat_explorer.model_source import is_model_file
 from remat_explorer.permissions import Permissions
 
 

@@ -17,7 +17,7 @@ from remat_explorer.cli.output import (
     written_to,
 )
 from remat_explorer.errors import ModelError
-from remat_explorer.model_file import is_model_file
+from remat_explorer.model_source import is_model_file
 
 
 def fit(options: argparse.Namespace) -> int:

@@ -23,8 +23,7 @@ from remat_explorer.cli.output import (
 )
 from remat_explorer.cli.solve import remarks, report_interrupted, without_matrices
 from remat_explorer.cli.watching import watch
-from remat_explorer.model_file import is_model_file
-from remat_explorer.model_source import Source
+from remat_explorer.model_source import Source, is_model_file
 from remat_explorer.permissions import Permissions
 
 if TYPE_CHECKING:

@@ -10,14 +10,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from remat_explorer.capture.joint.explain import first_line
-from remat_explorer.capture.out_of_memory import is_out_of_memory
-from remat_explorer.capture.step.autocast import no_autocast
-from remat_explorer.capture.step.borrowed import borrowed
-from remat_explorer.capture.step.losses import Loss
-from remat_explorer.capture.step.placement import Placed
-from remat_explorer.capture.step.sharding import shard_groups
-from remat_explorer.capture.step.training_step import TrainingStep, unwrapped
+from remat_explorer.capture.autocast import no_autocast
+from remat_explorer.capture.model_outputs import Loss
+from remat_explorer.capture.model_placement import Placed, is_out_of_memory
+from remat_explorer.capture.sharding import shard_groups
+from remat_explorer.capture.trace_errors import first_line
+from remat_explorer.capture.training_step import TrainingStep, borrowed, unwrapped
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.runtime.interpreter import Section
 from remat_explorer.runtime.outcome import StepOutcome

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
+from remat_explorer.capture.autocast import no_autocast
 from remat_explorer.capture.generated_sources import with_its_source
 from remat_explorer.capture.operations.program import Program, Registers
-from remat_explorer.capture.step.autocast import no_autocast
 from remat_explorer.documents import write_text
 from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Plan

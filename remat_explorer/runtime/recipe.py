@@ -12,15 +12,15 @@ import torch
 from torch import nn
 
 from remat_explorer.allocator import reserved_of
-from remat_explorer.capture.joint.assumptions import Broken
+from remat_explorer.capture.attributes import Place
+from remat_explorer.capture.input_assumptions import Broken
+from remat_explorer.capture.model_outputs import Loss
 from remat_explorer.capture.operations.program import Program
 from remat_explorer.capture.profiling.profiling import profile
-from remat_explorer.capture.step.attributes import Place
-from remat_explorer.capture.step.contents import Content
-from remat_explorer.capture.step.losses import Loss
-from remat_explorer.capture.step.processes import Processes
-from remat_explorer.capture.step.training_step import plain_inputs
+from remat_explorer.capture.sharding import Processes
+from remat_explorer.capture.snapshots import Content
 from remat_explorer.capture.tracing import trace
+from remat_explorer.capture.training_step import plain_inputs
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.errors import ExecutionError, SolutionError
 from remat_explorer.graph import Graph

@@ -14,11 +14,11 @@ import torch
 from torch import nn
 from torch._compile import _disable_dynamo
 
-from remat_explorer.capture.joint.assumptions import Broken
-from remat_explorer.capture.step.left_behind import leave
-from remat_explorer.capture.step.nesting import tensors_in
-from remat_explorer.capture.step.sharding import reshard, shard_groups
-from remat_explorer.capture.step.training_step import plain_inputs
+from remat_explorer.capture.dry_run import leave
+from remat_explorer.capture.input_assumptions import Broken
+from remat_explorer.capture.nested_tensors import tensors_in
+from remat_explorer.capture.sharding import reshard, shard_groups
+from remat_explorer.capture.training_step import plain_inputs
 from remat_explorer.documents import write_text
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.assumptions.agreement import together

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from remat_explorer.capture.step.checks import require_capturable
-from remat_explorer.capture.step.losses import Loss
-from remat_explorer.capture.step.processes import Processes
+from remat_explorer.capture.model_checks import require_capturable
+from remat_explorer.capture.model_outputs import Loss
+from remat_explorer.capture.sharding import Processes
 from remat_explorer.entry_checks import Seconds, require_arguments
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.assumptions.agreement import together

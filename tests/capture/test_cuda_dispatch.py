@@ -20,9 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from remat_explorer.capture.cuda.answers import as_on_cuda
 from remat_explorer.capture.cuda.target import CudaTarget
-from remat_explorer.capture.joint.kernel_layouts import kernel_layouts
-from remat_explorer.capture.step.kernels import kernels_of_plain_pytorch
-from remat_explorer.capture.step.nesting import map_tensors
+from remat_explorer.capture.fake_tensors import kernel_layouts
+from remat_explorer.capture.nested_tensors import map_tensors
+from remat_explorer.capture.plain_kernels import kernels_of_plain_pytorch
 from tests.capture.unusual_models import UNUSUAL
 from tests.runtime.kinds_of_models import KINDS, Case
 

@@ -281,7 +281,7 @@ def test_a_state_that_keeps_its_gradient_from_step_to_step_is_refused(copied):
 
 
 def test_inputs_of_another_shape_than_those_captured_are_refused():
-    from remat_explorer.capture.step.training_step import TrainingStep
+    from remat_explorer.capture.training_step import TrainingStep
 
     step = TrainingStep(linear(), (x(),))
     with pytest.raises(CaptureError, match=r"input tensor 0 is torch.float32 of shape \[2, 8\], .* \[4, 8\]"):

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 import remat_explorer as rx
 from remat_explorer.capture import trace
+from remat_explorer.capture.in_place_layouts import sigmoid_in_layout
 from remat_explorer.capture.operations.in_place import (
     COMMUTATIVE,
     IN_PLACE,
@@ -20,7 +21,6 @@ from remat_explorer.capture.operations.in_place import (
     Overwriting,
 )
 from remat_explorer.capture.profiling.profile_key import program_fingerprint
-from remat_explorer.capture.step.gates import sigmoid_in_layout
 from remat_explorer.errors import ExecutionError
 
 aten = torch.ops.aten

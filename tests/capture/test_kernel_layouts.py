@@ -8,9 +8,9 @@ from torch import nn
 from torch.nn import functional
 
 from remat_explorer.capture import trace
-from remat_explorer.capture.joint.propagation import run_node, storage_key, tensors_of
 from remat_explorer.capture.operations.program import bind_inputs
-from remat_explorer.capture.step.training_step import TrainingStep
+from remat_explorer.capture.propagation import run_node, storage_key, tensors_of
+from remat_explorer.capture.training_step import TrainingStep
 from tests.capture.unusual_models import UNUSUAL
 from tests.runtime.kinds_of_models import Case
 from tests.thorough import thorough_but

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import remat_explorer as rx
-from remat_explorer.capture.step import placement
-from remat_explorer.capture.step.placement import home_of, place, require_same_structure, torch_device
+from remat_explorer.capture import model_placement
+from remat_explorer.capture.model_placement import home_of, place, require_same_structure, torch_device
 from remat_explorer.errors import ExecutionError
 
 X = torch.ones(4, 3, 8, 8)
@@ -27,7 +27,7 @@ def with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a device is chosen there is a GPU; nothing can be put there."""
     cuda = SimpleNamespace(is_available=lambda: True, current_device=lambda: 0)
     stand_in = {name: getattr(torch, name) for name in ("device", "nn", "Tensor", "backends")}
-    monkeypatch.setattr(placement, "torch", SimpleNamespace(**stand_in, cuda=cuda))
+    monkeypatch.setattr(model_placement, "torch", SimpleNamespace(**stand_in, cuda=cuda))
 
 
 def test_what_lies_on_the_cpu_is_profiled_and_measured_there_where_there_is_a_gpu_too(with_a_gpu):
@@ -52,8 +52,10 @@ def test_a_model_without_tensors_lies_where_its_inputs_do():
 
 
 def test_inputs_come_to_the_model(monkeypatch):
-    monkeypatch.setattr(placement, "_require_content", lambda *given: None)
-    monkeypatch.setattr(placement, "torch_device", torch.device)  # a device that takes anything, in place of a GPU
+    monkeypatch.setattr(model_placement, "_require_content", lambda *given: None)
+    monkeypatch.setattr(
+        model_placement, "torch_device", torch.device
+    )  # a device that takes anything, in place of a GPU
     placed = place(nn.Linear(2, 2, device="meta"), (torch.ones(1, 2),), {"mask": torch.ones(1)}, None)
     assert {placed.device, placed.args[0].device, placed.kwargs["mask"].device} == {torch.device("meta")}
 

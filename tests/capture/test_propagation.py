@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from remat_explorer.capture.joint import propagation
-from remat_explorer.capture.joint.cleaning import clean
-from remat_explorer.capture.joint.joint import trace_joint
-from remat_explorer.capture.joint.propagation import propagate, storage_key, tensors_of
-from remat_explorer.capture.step.training_step import TrainingStep
+from remat_explorer.capture import propagation
+from remat_explorer.capture.graph_rewrites import clean
+from remat_explorer.capture.joint_trace import trace_joint
+from remat_explorer.capture.propagation import propagate, storage_key, tensors_of
+from remat_explorer.capture.training_step import TrainingStep
 from remat_explorer.capture_options import CaptureOptions
 
 

@@ -19,8 +19,8 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 import remat_explorer as rx
-from remat_explorer.capture.step.left_behind import LeftBehind
-from remat_explorer.capture.step.placement import exact_kernels
+from remat_explorer.capture.dry_run import LeftBehind
+from remat_explorer.capture.model_placement import exact_kernels
 from remat_explorer.errors import RematError
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.halves import Halves

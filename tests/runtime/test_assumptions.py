@@ -12,7 +12,7 @@ from torch.nn import functional
 
 import remat_explorer as rx
 from remat_explorer.capture import trace
-from remat_explorer.capture.step.training_step import plain_inputs
+from remat_explorer.capture.training_step import plain_inputs
 from remat_explorer.errors import CaptureError, ExecutionError
 from tests.runtime.kinds_of_models import Made, linear, x
 

@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.nn.utils import prune
 
 import remat_explorer as rx
-from remat_explorer.capture.step.left_behind import LeftBehind
+from remat_explorer.capture.dry_run import LeftBehind
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.shapes import family
 from tests.runtime.kinds_of_models import Made, linear, x

@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn import functional
 
 import remat_explorer as rx
+from remat_explorer.capture.model_placement import exact_kernels
 from remat_explorer.capture.profiling.memory_meter import CudaMeter
-from remat_explorer.capture.step.placement import exact_kernels
 from remat_explorer.errors import OutOfMemoryError
 from remat_explorer.models import LoadedModel
 from remat_explorer.runtime.hard_cap import hard_cap

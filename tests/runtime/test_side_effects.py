@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import remat_explorer as rx
-from remat_explorer.capture.step.left_behind import LeftBehind
+from remat_explorer.capture.dry_run import LeftBehind
 from remat_explorer.errors import CaptureError, ExecutionError
 from tests.runtime.kinds_of_models import Made, linear, x
 

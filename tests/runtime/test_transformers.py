@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from remat_explorer.capture import trace
-from remat_explorer.capture.step.training_step import plain_inputs
+from remat_explorer.capture.training_step import plain_inputs
 from remat_explorer.errors import CaptureError
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.halves import Halves

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
-from remat_explorer.capture.joint.randomness import is_random
+from remat_explorer.capture.graph_rewrites import is_random
 from remat_explorer.capture.operations.collectives import REDUCE_SCATTER
 from remat_explorer.capture.operations.storages import OperationDraft, StorageDraft, Storages
 

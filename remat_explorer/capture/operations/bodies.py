@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from torch.fx import Node
 
-from remat_explorer.capture.joint.randomness import is_random
+from remat_explorer.capture.graph_rewrites import is_random
 from remat_explorer.capture.operations.in_place import IN_PLACE, takeover_of
 from remat_explorer.capture.operations.kernels import kernel_of
 from remat_explorer.capture.operations.program import Body, Call

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from remat_explorer.capture.joint.known_sizes import NAMESPACE
-from remat_explorer.capture.step.sharding import rows_of_part
+from remat_explorer.capture.content_tracking import NAMESPACE
+from remat_explorer.capture.sharding import rows_of_part
 
 _LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remat_explorer.capture.joint.randomness import is_random
+from remat_explorer.capture.graph_rewrites import is_random
 from remat_explorer.capture.operations.storages import OperationDraft, StorageDraft, Storages
 
 LARGEST_SHARE = 0.02  # of the graph's largest value, that a constant may take from every moment

@@ -11,7 +11,7 @@ from torch._functorch._aot_autograd.descriptors import TangentAOTInput
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from remat_explorer.capture.joint.randomness import is_random
+from remat_explorer.capture.graph_rewrites import is_random
 from remat_explorer.capture.operations.naming import AROUND, MODULE_PATH, SOURCE_FILE, SOURCE_LINE, operator_name
 from remat_explorer.capture.operations.storages import OperationDraft, StorageDraft, Storages
 from remat_explorer.operation_details import AutogradNode, Details, shape_text

@@ -15,7 +15,7 @@ from torch._prims_common import suggest_memory_format
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from remat_explorer.capture.joint import recurrent_layers
+from remat_explorer.capture.fake_tensors import traced_kernel
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
@@ -26,7 +26,7 @@ def kernel_of(node: Node) -> Callable[..., Any]:
     """What runs for a call: its target, or a function that calls the kernel of plain PyTorch."""
     if node.target in _BY_CUDNN and is_by_cudnn(*_arguments(node)):
         return _BY_CUDNN[node.target]  # type: ignore[index]
-    return recurrent_layers.kernel_of(node)
+    return traced_kernel(node)
 
 
 def is_by_cudnn(

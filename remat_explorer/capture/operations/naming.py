@@ -7,8 +7,8 @@ from typing import Any
 
 from torch.fx import Node
 
+from remat_explorer.capture.in_place_layouts import written_in_layout
 from remat_explorer.capture.operations.convolution_arguments import ConvolutionArguments, wanted_gradients
-from remat_explorer.capture.step.gates import written_in_layout
 
 MODULE_PATH = "remat_explorer.module_path"  # a key in a node's meta
 AROUND = "remat_explorer.around"  # the modules around it that run once

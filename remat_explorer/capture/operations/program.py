@@ -11,11 +11,10 @@ from torch import nn
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from remat_explorer.capture.joint.assumptions import Assumptions
-from remat_explorer.capture.step.attributes import Changes
-from remat_explorer.capture.step.reads import Reads
-from remat_explorer.capture.step.returned import Returned
-from remat_explorer.capture.step.sharding import own_part
+from remat_explorer.capture.attributes import Changes, Reads
+from remat_explorer.capture.input_assumptions import Assumptions
+from remat_explorer.capture.model_outputs import OutputStructure
+from remat_explorer.capture.sharding import own_part
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute
 
@@ -194,7 +193,7 @@ class Program:
     carriers: tuple[Node, ...]
     inputs: tuple[Input, ...]
     results: tuple[Result, ...]
-    returned: Returned
+    returned: OutputStructure
     prologue: tuple[Body, ...]
     epilogue: tuple[Body, ...]
     module: GraphModule

@@ -17,11 +17,11 @@ from torch._functorch._aot_autograd.descriptors import GradAOTOutput, ParamAOTIn
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from remat_explorer.capture.joint.cleaning import output_node
-from remat_explorer.capture.joint.propagation import fake_mode
+from remat_explorer.capture.graph_rewrites import output_node
 from remat_explorer.capture.operations.collectives import ALL_GATHER, REDUCE_SCATTER, offsets
 from remat_explorer.capture.operations.naming import MODULE_PATH, SOURCE_FILE, SOURCE_LINE
-from remat_explorer.capture.step.sharding import ShardGroup, rows_of_part
+from remat_explorer.capture.propagation import fake_mode
+from remat_explorer.capture.sharding import ShardGroup, rows_of_part
 
 aten = torch.ops.aten
 

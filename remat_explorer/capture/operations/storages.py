@@ -15,9 +15,9 @@ import torch
 from torch._functorch._aot_autograd.descriptors import GradAOTOutput, TangentAOTInput
 from torch.fx import GraphModule, Node
 
-from remat_explorer.capture.joint.cleaning import output_node, results_of
-from remat_explorer.capture.joint.propagation import Fakes, storage_key, tensors_of
+from remat_explorer.capture.graph_rewrites import output_node, results_of
 from remat_explorer.capture.operations.implementation import CapturedImplementation
+from remat_explorer.capture.propagation import Fakes, storage_key, tensors_of
 from remat_explorer.errors import CaptureError
 
 

@@ -9,8 +9,8 @@ from functools import partial
 
 import torch
 
+from remat_explorer.capture.model_placement import is_out_of_memory
 from remat_explorer.capture.operations.program import Body, Program, Registers
-from remat_explorer.capture.out_of_memory import is_out_of_memory
 from remat_explorer.capture.profiling.memory_meter import memory_meter
 from remat_explorer.capture.profiling.storage_census import Choice, StorageCensus, beside
 from remat_explorer.capture.stopwatch import Laps, laps_on

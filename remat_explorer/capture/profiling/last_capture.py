@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from torch import nn
 
+from remat_explorer.capture.autocast import Autocast
+from remat_explorer.capture.model_outputs import Loss
+from remat_explorer.capture.nested_tensors import tensors_in
 from remat_explorer.capture.operations.program import Program
-from remat_explorer.capture.step.autocast import Autocast
-from remat_explorer.capture.step.contents import LONG, PLAIN, address_of, version_of
-from remat_explorer.capture.step.losses import Loss
-from remat_explorer.capture.step.nesting import tensors_in
-from remat_explorer.capture.step.training_step import plain_inputs
+from remat_explorer.capture.snapshots import LONG, PLAIN, address_of, version_of
+from remat_explorer.capture.training_step import plain_inputs
 from remat_explorer.graph import Graph
 
 MOST = 200_000  # values that are looked at, and below what number of others each

@@ -18,7 +18,7 @@ from torch._ops import OpOverload
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
-from remat_explorer.capture.joint.randomness import state_bytes
+from remat_explorer.capture.graph_rewrites import state_bytes
 from remat_explorer.capture.operations.in_place import Overwriting
 from remat_explorer.capture.operations.program import Call, Program
 

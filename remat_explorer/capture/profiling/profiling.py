@@ -12,6 +12,9 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
+from remat_explorer.capture.autocast import no_autocast
+from remat_explorer.capture.model_outputs import Loss
+from remat_explorer.capture.model_placement import Placed, exact_kernels, place, require_same_structure
 from remat_explorer.capture.operations.program import Program
 from remat_explorer.capture.profiling.choices_run import ChoicesRun
 from remat_explorer.capture.profiling.last_capture import take
@@ -20,12 +23,9 @@ from remat_explorer.capture.profiling.profile_key import profile_key
 from remat_explorer.capture.profiling.profiling_run import ProfilingRun
 from remat_explorer.capture.profiling.progress_bar import progress_bar
 from remat_explorer.capture.profiling.storage_census import StorageCensus
-from remat_explorer.capture.step.autocast import no_autocast
-from remat_explorer.capture.step.losses import Loss
-from remat_explorer.capture.step.placement import Placed, exact_kernels, place, require_same_structure
-from remat_explorer.capture.step.processes import MEASURED, PROFILE, Processes
-from remat_explorer.capture.step.training_step import TrainingStep
+from remat_explorer.capture.sharding import MEASURED, PROFILE, Processes
 from remat_explorer.capture.tracing import trace
+from remat_explorer.capture.training_step import TrainingStep
 from remat_explorer.entry_checks import Repeats, require_arguments
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.graph import Graph

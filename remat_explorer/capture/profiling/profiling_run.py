@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
+from remat_explorer.capture.model_placement import is_out_of_memory
 from remat_explorer.capture.operations.program import Program, Registers
-from remat_explorer.capture.out_of_memory import is_out_of_memory
 from remat_explorer.capture.profiling.memory_meter import memory_meter
 from remat_explorer.capture.profiling.storage_census import StorageCensus, beside
 from remat_explorer.capture.stopwatch import laps_on

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from remat_explorer.capture.joint.propagation import storage_key
-from remat_explorer.capture.joint.randomness import state_bytes
+from remat_explorer.capture.graph_rewrites import state_bytes
 from remat_explorer.capture.operations.program import Body, Program, Registers
 from remat_explorer.capture.profiling.memory_meter import Reading
 from remat_explorer.capture.profiling.worst_case import worst_case
+from remat_explorer.capture.propagation import storage_key
 from remat_explorer.errors import ExecutionError
 from remat_explorer.quantities import format_bytes
 

@@ -11,7 +11,7 @@ from remat_explorer.errors import ModelError, RematError
 from remat_explorer.explorer.state.implementations import kinds_to_capture
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.loading import Inputs, Loaded
-from remat_explorer.model_file import explained, load_model_file
+from remat_explorer.model_source import explained, load_model_file
 
 FUNCTION = "make_model"
 LISTED, LOOKED_AT, LARGEST = 20, 300, 500_000  # files at most, files that are opened at most, bytes of a file at most

@@ -11,7 +11,7 @@ from typing import TypeVar
 from remat_explorer import errors
 from remat_explorer.capture.operations.collectives import COLLECTIVES
 from remat_explorer.capture.operations.program import Program
-from remat_explorer.capture.step.processes import FAILED, SOLUTION, STEP, DisagreementError, Processes
+from remat_explorer.capture.sharding import FAILED, SOLUTION, STEP, DisagreementError, Processes
 from remat_explorer.documents import to_json
 from remat_explorer.errors import ExecutionError
 from remat_explorer.graph import Graph

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from remat_explorer.capture.step.contents import Content, Same, SameFunction
-from remat_explorer.capture.step.left_behind import LeftBehind
-from remat_explorer.capture.step.reads import HOOKS
+from remat_explorer.capture.attributes import HOOKS
+from remat_explorer.capture.dry_run import LeftBehind
+from remat_explorer.capture.snapshots import Content, Same, SameFunction
 from remat_explorer.runtime.assumptions.model_state import CLASS, ModelState
 from remat_explorer.runtime.signature import Layout, Signature, serves_leaf
 

@@ -10,11 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from remat_explorer.capture.step.attributes import Place
-from remat_explorer.capture.step.contents import ABSENT, PLAIN, Content, Contents
-from remat_explorer.capture.step.guards import MISSING
-from remat_explorer.capture.step.losses import Loss
-from remat_explorer.capture.step.reads import REGISTRIES, Reads
+from remat_explorer.capture.attributes import REGISTRIES, Place, Reads
+from remat_explorer.capture.model_outputs import Loss
+from remat_explorer.capture.snapshots import ABSENT, MISSING, PLAIN, Content, Contents
 from remat_explorer.errors import ExecutionError
 
 _ELSEWHERE = Content("defined by the class", None)

@@ -9,8 +9,8 @@ from torch import nn
 
 from remat_explorer.capture.operations.naming import TRAINED
 from remat_explorer.capture.operations.program import Program
-from remat_explorer.capture.step.sharding import is_sharded, reshard, shard_groups
-from remat_explorer.capture.step.training_step import unwrapped
+from remat_explorer.capture.sharding import is_sharded, reshard, shard_groups
+from remat_explorer.capture.training_step import unwrapped
 from remat_explorer.errors import ExecutionError
 
 

@@ -8,13 +8,11 @@ from typing import Any
 
 from torch import nn
 
-from remat_explorer.capture.step.attributes import Changes, Place
-from remat_explorer.capture.step.contents import ABSENT, Content
-from remat_explorer.capture.step.given import Given
-from remat_explorer.capture.step.left_behind import is_marked
-from remat_explorer.capture.step.losses import Loss
-from remat_explorer.capture.step.rehearsal import rehearse
-from remat_explorer.capture.step.variables import Variable
+from remat_explorer.capture.attributes import Changes, InputEntry, Place
+from remat_explorer.capture.dry_run import is_marked, rehearse
+from remat_explorer.capture.model_outputs import Loss
+from remat_explorer.capture.snapshots import ABSENT, Content
+from remat_explorer.capture.variables import Variable
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.assumptions.differences import innermost, words
 
@@ -39,7 +37,7 @@ def settled_attributes(
         ExecutionError: if an attribute would be stale in a step that a plan does, since a plan does not run forward.
     """
     _require_own_inputs(model, changes)
-    changes = {place: change for place, change in changes.items() if not isinstance(place[0], Given)}
+    changes = {place: change for place, change in changes.items() if not isinstance(place[0], InputEntry)}
     if not changes:
         return {}
     try:
@@ -76,7 +74,7 @@ def _require_own_inputs(model: nn.Module, changes: Changes) -> None:
     """Refuse what forward writes into containers of its caller, and warn where it returns them or takes out of them."""
     for place, change in changes.items():
         given = place[0]
-        if not isinstance(given, Given):
+        if not isinstance(given, InputEntry):
             continue
         if given.is_taken:
             what = f"{given.words} away" if change[1] == ABSENT else f"entries out of {given.words}"

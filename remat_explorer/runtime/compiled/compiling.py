@@ -19,8 +19,8 @@ from torch._inductor.compile_fx import compile_fx
 from torch._inductor.virtualized import V
 from torch.fx import GraphModule
 
-from remat_explorer.capture.step.kernels import kernels_of_plain_pytorch
-from remat_explorer.capture.step.sharding import shard_groups
+from remat_explorer.capture.plain_kernels import kernels_of_plain_pytorch
+from remat_explorer.capture.sharding import shard_groups
 from remat_explorer.entry_checks import Seconds, require_arguments
 from remat_explorer.errors import ExecutionError, UnknownNameError
 from remat_explorer.quantities import exact_bytes

@@ -14,7 +14,7 @@ from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from remat_explorer.capture.joint.randomness import is_random
+from remat_explorer.capture.graph_rewrites import is_random
 from remat_explorer.capture.operations.in_place import Overwriting
 from remat_explorer.capture.operations.program import Call
 from remat_explorer.plan import Compute, Plan

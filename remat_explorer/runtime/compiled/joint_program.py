@@ -10,9 +10,8 @@ import torch
 from torch._functorch._aot_autograd.utils import _is_primal, _is_tangent
 from torch.fx import GraphModule, Node
 
-from remat_explorer.capture.joint.cleaning import clean, output_node, results_of
-from remat_explorer.capture.joint.propagation import fake_mode, propagate
-from remat_explorer.capture.joint.randomness import is_random
+from remat_explorer.capture.graph_rewrites import clean, is_random, output_node, results_of
+from remat_explorer.capture.model_outputs import OutputStructure
 from remat_explorer.capture.operations.assembling import assemble, numbered
 from remat_explorer.capture.operations.backward_order import weight_gradients_first
 from remat_explorer.capture.operations.bodies import body_of, in_place_bodies, view_of
@@ -20,7 +19,7 @@ from remat_explorer.capture.operations.contraction import contract
 from remat_explorer.capture.operations.devices import find_device
 from remat_explorer.capture.operations.program import Body, Program
 from remat_explorer.capture.operations.storages import Storages, find_storages
-from remat_explorer.capture.step.returned import Returned
+from remat_explorer.capture.propagation import fake_mode, propagate
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.compiled.fused_operations import as_kernels, join_fused
@@ -117,7 +116,7 @@ def joint_program(module: GraphModule, forward_results: int, in_place: bool = Tr
         tuple(storage.carrier for storage in number),
         (),
         (),
-        Returned(None, False),
+        OutputStructure(None, False),
         (),
         (),
         module,

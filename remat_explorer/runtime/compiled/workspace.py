@@ -11,12 +11,12 @@ from torch._guards import tracing
 from torch.fx import Node
 from torch.utils._python_dispatch import _disable_current_modes
 
+from remat_explorer.capture.autocast import no_autocast
 from remat_explorer.capture.operations.program import Program, Registers
 from remat_explorer.capture.profiling.memory_meter import memory_meter
 from remat_explorer.capture.profiling.profile_cache import Profile
 from remat_explorer.capture.profiling.profiling_run import ProfilingRun
 from remat_explorer.capture.profiling.storage_census import StorageCensus
-from remat_explorer.capture.step.autocast import no_autocast
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.compiled.trial import stand_in

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from remat_explorer.capture.model_outputs import Loss
+from remat_explorer.capture.model_placement import Placed, exact_kernels, place
 from remat_explorer.capture.operations.program import Program
 from remat_explorer.capture.profiling.profiling import profile
-from remat_explorer.capture.step.losses import Loss
-from remat_explorer.capture.step.placement import Placed, exact_kernels, place
 from remat_explorer.capture.tracing import trace
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.entry_checks import Repeats, require_arguments

@@ -11,8 +11,8 @@ from typing import Protocol
 
 import torch
 
+from remat_explorer.capture.model_placement import Placed
 from remat_explorer.capture.operations.program import Program
-from remat_explorer.capture.step.placement import Placed
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.eager import Change, Eager
 from remat_explorer.runtime.generated_step import GeneratedStep, generate

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from remat_explorer.capture.joint.explain import first_line
+from remat_explorer.capture.model_placement import Placed
 from remat_explorer.capture.operations.program import Program
-from remat_explorer.capture.step.placement import Placed
-from remat_explorer.capture.step.training_step import unwrapped
+from remat_explorer.capture.trace_errors import first_line
+from remat_explorer.capture.training_step import unwrapped
 from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.peers.blocks import blocks_of, checkpointed_blocks
 from remat_explorer.runtime.peers.contenders import Autograd, Contender, PlannedPeer

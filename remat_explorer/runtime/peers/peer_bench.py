@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from remat_explorer.capture.model_placement import Placed
 from remat_explorer.capture.profiling.memory_meter import memory_meter
-from remat_explorer.capture.step.placement import Placed
 from remat_explorer.runtime.comparison import Comparison, Final, compare
 from remat_explorer.runtime.differences.sizes import Difference
 from remat_explorer.runtime.eager import Eager

@@ -19,14 +19,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from remat_explorer.capture.fake_mode import fake_tensor_mode
-from remat_explorer.capture.joint.explain import first_line
+from remat_explorer.capture.fake_tensors import fake_tensor_mode
+from remat_explorer.capture.model_placement import Placed, exact_kernels, home_of, place
+from remat_explorer.capture.nested_tensors import tensors_in
 from remat_explorer.capture.profiling.memory_meter import memory_meter
-from remat_explorer.capture.step.borrowed import borrowed
-from remat_explorer.capture.step.example import Example
-from remat_explorer.capture.step.nesting import tensors_in
-from remat_explorer.capture.step.placement import Placed, exact_kernels, home_of, place
-from remat_explorer.capture.step.training_step import TrainingStep, unwrapped
+from remat_explorer.capture.trace_errors import first_line
+from remat_explorer.capture.training_step import Example, TrainingStep, borrowed, unwrapped
 from remat_explorer.checker import replay
 from remat_explorer.errors import ExecutionError, OutOfMemoryError, SolverError
 from remat_explorer.free_memory import free_bytes

@@ -11,9 +11,9 @@ from typing import Any
 
 from torch import nn
 
-from remat_explorer.capture.joint.randomness import state_bytes
+from remat_explorer.capture.graph_rewrites import state_bytes
 from remat_explorer.capture.profiling.storage_census import StorageCensus
-from remat_explorer.capture.step.training_step import plain_inputs
+from remat_explorer.capture.training_step import plain_inputs
 from remat_explorer.errors import ExecutionError
 from remat_explorer.quantities import exact_bytes, format_seconds
 from remat_explorer.runtime.assumptions.differences import ANEW, difference_of_inputs, difference_of_models

@@ -20,7 +20,7 @@ from torch._inductor.custom_graph_pass import CustomRuntimeEstimator
 from torch.fx import GraphModule
 
 from remat_explorer.capture.generated_sources import sources_dropped, with_its_source
-from remat_explorer.capture.joint.cleaning import results_of
+from remat_explorer.capture.graph_rewrites import results_of
 from remat_explorer.errors import ExecutionError, UnknownNameError
 
 HIRSCHBERG = "dp_knapsack_sliding_hirschberg"  # as "dp", in less memory

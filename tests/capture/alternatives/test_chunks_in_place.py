@@ -11,10 +11,10 @@ from torch import nn
 import remat_explorer as rx
 from remat_explorer.capture import trace
 from remat_explorer.capture.alternatives.kernels import chunks_in_place, chunks_recomputed, convolution
+from remat_explorer.capture.model_placement import exact_kernels
 from remat_explorer.capture.operations.convolution_arguments import ConvolutionArguments
 from remat_explorer.capture.profiling.memory_meter import CpuMeter
-from remat_explorer.capture.step.placement import exact_kernels
-from remat_explorer.capture.step.training_step import TrainingStep
+from remat_explorer.capture.training_step import TrainingStep
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute
 from remat_explorer.runtime.interpreter import Interpreter

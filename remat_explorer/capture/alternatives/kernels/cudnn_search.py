@@ -9,7 +9,7 @@ import torch
 
 from remat_explorer.capture.alternatives.kernels.cudnn import Built, graph_of, handle_of, library, run_plan
 from remat_explorer.capture.alternatives.kernels.execution_plan import ExecutionPlan, Problem
-from remat_explorer.capture.out_of_memory import is_out_of_memory
+from remat_explorer.capture.model_placement import is_out_of_memory
 from remat_explorer.capture.stopwatch import laps_on
 
 UNWANTED = (  # results would differ from run to run, or by more than the stated tolerance
