@@ -1,4 +1,8 @@
-"""A model that commands can capture and run, wherever it comes from."""
+"""A model that commands can capture and run, such as what a function of a person's own file makes.
+
+`load_model_file` takes `path/to/file.py:function`, where the function makes model and inputs; `capture_source` gives
+the training graph.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +75,7 @@ def capture_source(source: Source, costs: str | None = None, options: CaptureOpt
     return graph if source.name is None else dataclasses.replace(graph, name=source.name)
 
 
-FORM = "(model, args), (model, args, kwargs) or (model, args, kwargs, loss), where args is a tuple and kwargs a dict"
+_FORM = "(model, args), (model, args, kwargs) or (model, args, kwargs, loss), where args is a tuple and kwargs a dict"
 
 
 def is_model_file(text: str) -> bool:
@@ -99,7 +103,7 @@ def load_model_file(text: str) -> Source:
     with _importable(path.resolve().parent):
         module = _module_of(path)
         function = _function(module, name, path)
-        with explained(path, f"{name}() of {file!r}"):
+        with as_model_errors(path, f"{name}() of {file!r}"):
             made = function()
     return _source(made, f"{name}() of {file!r}")
 
@@ -117,17 +121,17 @@ def _importable(folder: Path) -> Iterator[None]:
 def _module_of(path: Path) -> ModuleType:
     # a name that no import statement uses: a file called torch.py must not become torch
     name = f"remat_explorer_file_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path, loader=_SourceAsItIs(name, str(path)))
+    spec = importlib.util.spec_from_file_location(name, path, loader=_UncachedLoader(name, str(path)))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up there
-    with explained(path, f"loading {str(path)!r}"):
+    with as_model_errors(path, f"loading {str(path)!r}"):
         spec.loader.exec_module(module)
     return module
 
 
-class _SourceAsItIs(importlib.machinery.SourceFileLoader):
+class _UncachedLoader(importlib.machinery.SourceFileLoader):
     """Compiles a file anew: byte code that is kept does not tell two edits within a second from each other."""
 
     def get_code(self, fullname: str) -> Any:
@@ -153,7 +157,7 @@ def _function(module: ModuleType, name: str, path: Path) -> Callable[[], Any]:
 
 
 @contextlib.contextmanager
-def explained(path: Path, what: str, leave: type[Exception] | tuple[()] = ()) -> Iterator[None]:
+def as_model_errors(path: Path, what: str, leave: type[Exception] | tuple[()] = ()) -> Iterator[None]:
     """Turn whatever a person's file raises into a sentence with the line of the file.
 
     Args:
@@ -186,7 +190,7 @@ def _source(made: Any, what: str) -> Source:
     from torch import nn
 
     if not isinstance(made, tuple) or not 2 <= len(made) <= 4:
-        raise ModelError(f"{what} gave {_kind(made)}; return {FORM}")
+        raise ModelError(f"{what} gave {_kind(made)}; return {_FORM}")
     entries: tuple[Any, ...] = (*made, None, None)
     model, args, kwargs, loss = entries[:4]
     for given, name, fits in (
@@ -196,7 +200,7 @@ def _source(made: Any, what: str) -> Source:
         (loss, "loss", loss is None or callable(loss)),
     ):
         if not fits:
-            raise ModelError(f"{what} gave {_kind(given)} as {name}; return {FORM}")
+            raise ModelError(f"{what} gave {_kind(given)} as {name}; return {_FORM}")
     return Source(model, lambda: tuple(args), *entries[2:4])
 
 

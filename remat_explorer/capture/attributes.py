@@ -1,4 +1,9 @@
-"""What the attributes of a model's modules and variables around it hold, and which of them a forward pass changes."""
+"""Attributes of a model's modules: which a trace reads, and which a forward pass changes.
+
+`AttributeSnapshot` compares and restores attributes and variables around a model, `InputSnapshot` the lists,
+dictionaries and objects that a call is given. `AttributeReads` records what modules are asked for in a trace: what a
+static graph of the model depends on.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +19,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from remat_explorer.capture.snapshots import ABSENT, Content, Contents
-from remat_explorer.capture.variables import ABSENT as NOTHING
-from remat_explorer.capture.variables import Variable
+from remat_explorer.capture.snapshots import ABSENT, Snapshot, SnapshotTaker
+from remat_explorer.capture.variables import UNSET, Variable
 
 Place = tuple[str | Variable, str]  # path of a module, and the name of its attribute; or a variable, and its words
-Changes = dict[Place, tuple[Content, Content]]  # before and after
+Changes = dict[Place, tuple[Snapshot, Snapshot]]  # before and after
 
 
-class Attributes:
+class AttributeSnapshot:
     """Everything that the attributes of a model's modules hold now, parameters and buffers apart.
 
     Args:
@@ -30,7 +34,7 @@ class Attributes:
         variables: other places that are looked at.
 
     >>> model = nn.Dropout(0.1)
-    >>> before = Attributes(model)
+    >>> before = AttributeSnapshot(model)
     >>> model.p = 0.2
     >>> list(before.changes())
     [('', 'p')]
@@ -38,7 +42,7 @@ class Attributes:
 
     def __init__(self, model: nn.Module, variables: Sequence[Variable] = ()) -> None:
         self._model = model
-        contents = Contents(model)
+        contents = SnapshotTaker(model)
         self._variables = [(variable, variable.get()) for variable in variables]
         self._held = _contents(contents, model, variables)
         self._guards = contents.guards  # these keep everything that was there
@@ -57,16 +61,16 @@ class Attributes:
         if self._guards.hold() and all(variable.get() is value for variable, value in self._variables):
             return {}
         variables = [variable for variable, _ in self._variables]
-        now = _contents(Contents(self._model), self._model, variables)
+        now = _contents(SnapshotTaker(self._model), self._model, variables)
         pairs = {place: (self._held.get(place, ABSENT), now.get(place, ABSENT)) for place in {**self._held, **now}}
         return {place: (before, after) for place, (before, after) in pairs.items() if before != after}
 
 
-def _contents(contents: Contents, model: nn.Module, variables: Sequence[Variable]) -> dict[Place, Content]:
+def _contents(contents: SnapshotTaker, model: nn.Module, variables: Sequence[Variable]) -> dict[Place, Snapshot]:
     held = {place: contents.of_attribute(place[1], value) for place, value in _attributes(model)}
     for variable in variables:
         value = variable.get()
-        held[variable, variable.words] = ABSENT if value is NOTHING else contents.of(value)
+        held[variable, variable.words] = ABSENT if value is UNSET else contents.of(value)
     return held
 
 
@@ -77,7 +81,7 @@ def _attributes(model: nn.Module) -> Iterator[tuple[Place, Any]]:
                 yield (path, name), value
 
 
-_NONE = Content("plain", (type(None), None))  # stands for tensors beside a loss, in what a plan returns
+_NONE = Snapshot("plain", (type(None), None))  # stands for tensors beside a loss, in what a plan returns
 
 
 class InputEntry(Variable):
@@ -93,11 +97,11 @@ class InputEntry(Variable):
         self.is_returned, self.is_taken = is_returned, is_taken
 
 
-class GivenInputs:
+class InputSnapshot:
     """The inputs of a call as they are before it.
 
     >>> batch = {"x": 1}
-    >>> given = GivenInputs(nn.ReLU(), (batch,), {})
+    >>> given = InputSnapshot(nn.ReLU(), (batch,), {})
     >>> batch["y"] = 2
     >>> [place.words for place, _ in given.changes(None, None)]
     ["input 0['y']"]
@@ -109,7 +113,7 @@ class GivenInputs:
         self._model = model
         named = [(f"input {number}", value) for number, value in enumerate(args)]
         self._named = [*named, *((f"input {name!r}", value) for name, value in kwargs.items())]
-        contents = Contents(model)
+        contents = SnapshotTaker(model)
         self._before = [contents.of(value) for _, value in self._named]
         self._guards = contents.guards
         self._guards.tensors.clear()  # what is written to tensors is another matter
@@ -128,7 +132,7 @@ class GivenInputs:
         if self._guards.hold():
             return {}
         returned = [(output, planned), *zip(_inside(output), _inside(planned), strict=False)]
-        contents, found = Contents(self._model), {}
+        contents, found = SnapshotTaker(self._model), {}
         for (name, value), before in zip(self._named, self._before, strict=True):
             now = contents.of(value)
             back = next((contents.of(theirs) for one, theirs in returned if one is value), ABSENT)
@@ -145,11 +149,11 @@ def _inside(output: Any) -> list[Any]:
     return list(output.values()) if isinstance(output, dict) else [*output] if isinstance(output, list | tuple) else []
 
 
-def _is_taken(before: Content, after: Content) -> bool:
+def _is_taken(before: Snapshot, after: Snapshot) -> bool:
     return after == ABSENT or _is_shortened(before, after)
 
 
-def _differences(before: Content, after: Content) -> Iterator[tuple[str, Content, Content]]:
+def _differences(before: Snapshot, after: Snapshot) -> Iterator[tuple[str, Snapshot, Snapshot]]:
     """Where two contents differ, with both parts."""
     if _is_same(before, after):
         return
@@ -165,7 +169,7 @@ def _differences(before: Content, after: Content) -> Iterator[tuple[str, Content
             yield (f".{key}" if before.kind == "object" else f"[{key!r}]") + path, then, one
 
 
-def _is_shortened(before: Content, after: Content) -> bool:
+def _is_shortened(before: Snapshot, after: Snapshot) -> bool:
     """Whether entries of a list were taken out, and the others are in the same order."""
     kinds = before.kind == after.kind == "container" and before.value is after.value
     if not kinds or not isinstance(after.value, type) or issubclass(after.value, dict):
@@ -176,7 +180,7 @@ def _is_shortened(before: Content, after: Content) -> bool:
     )
 
 
-def _is_same(before: Content, after: Content) -> bool:
+def _is_same(before: Snapshot, after: Snapshot) -> bool:
     if before.kind == after.kind == "tensor":
         return before.value.tensor is after.value.tensor
     if before.items or after.items:
@@ -192,7 +196,7 @@ _OWN = "remat_explorer.capture."
 _NOT_A_PERSONS = tuple(str(Path(place).parent) + os.sep for place in (torch.__file__, Path(__file__).parent))
 
 
-class Reads:
+class AttributeReads:
     """Records the attributes that are read, by name, also those that are not there.
 
     An attribute that forward writes before it reads it is no input of forward, and is left out. A read of the whole
@@ -206,7 +210,7 @@ class Reads:
         names: for each module, by its identity, a weak reference to it and the names.
 
     >>> layer = nn.Dropout(0.1)
-    >>> reads = Reads(layer)
+    >>> reads = AttributeReads(layer)
     >>> with reads.recording(), reads.calling():
     ...     y = layer(torch.ones(2))
     >>> {"p", "training", "forward"} <= set(reads.names[id(layer)][1])

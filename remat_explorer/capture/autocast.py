@@ -3,11 +3,9 @@
 PyTorch's documentation asks for the same: only the forward pass and the loss belong inside `torch.autocast`, since
 each backward operation takes the type of its forward operation.
 
-Casts of weights that autocast keeps for the rest of a forward pass, in a trace.
-
-Autocast casts a weight that is used twice only once, and its two gradients are added in low precision. In a trace
-autocast keeps nothing, for there no parameter is a leaf of autograd. A plan must have one cast all the same, or its
-gradients have other last digits than plain PyTorch's.
+Autocast casts a weight that is used twice only once, and its two gradients are added in low precision. In a trace its
+cache keeps nothing, for there no parameter is a leaf of autograd. `cast_cache_in_trace` keeps casts instead, or
+gradients would have other last digits than plain PyTorch's.
 """
 
 from __future__ import annotations
@@ -82,11 +80,11 @@ def no_autocast() -> Iterator[None]:
         yield
 
 
-TO = torch.ops.aten.to.dtype
-KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
+_TO = torch.ops.aten.to.dtype
+_KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 
 
-class KeptCasts(TorchFunctionMode):
+class CastCache(TorchFunctionMode):
     """While entered, a cast that autocast itself makes of a parameter is made once, and then given again.
 
     The kernels that autocast calls run with autocast switched off. So a cast is its own if autocast is off where it
@@ -117,9 +115,9 @@ class KeptCasts(TorchFunctionMode):
         """What ``tensor.to(dtype)`` gives in a trace."""
         key = id(tensor), dtype
         if not self._is_kept(tensor, dtype):
-            return TO._op_dk(DispatchKey.CompositeImplicitAutograd, tensor, dtype, *args, **kwargs)
+            return _TO._op_dk(DispatchKey.CompositeImplicitAutograd, tensor, dtype, *args, **kwargs)
         if key not in self._casts:
-            self._casts[key] = TO._op_dk(DispatchKey.CompositeImplicitAutograd, tensor, dtype, *args, **kwargs)
+            self._casts[key] = _TO._op_dk(DispatchKey.CompositeImplicitAutograd, tensor, dtype, *args, **kwargs)
         return self._casts[key]
 
     def _is_kept(self, tensor: torch.Tensor, dtype: torch.dtype) -> bool:
@@ -140,16 +138,16 @@ _this_thread = threading.local()  # another one may run plain PyTorch meanwhile
 
 
 @contextlib.contextmanager
-def casts_are_kept() -> Iterator[None]:
-    """Let a trace keep the casts that autocast would keep, in what runs `with_kept_casts`."""
-    kept, before, clear = KeptCasts(), dict(TO.py_kernels), torch.clear_autocast_cache
+def cast_cache_in_trace() -> Iterator[None]:
+    """Let a trace keep the casts that autocast would keep, in what runs `use_cast_cache`."""
+    kept, before, clear = CastCache(), dict(_TO.py_kernels), torch.clear_autocast_cache
 
     def clear_both() -> None:
         kept.clear()
         clear()
 
-    TO.py_kernels.update(dict.fromkeys(KEYS, kept.to))
-    TO._dispatch_cache.clear()
+    _TO.py_kernels.update(dict.fromkeys(_KEYS, kept.to))
+    _TO._dispatch_cache.clear()
     torch.clear_autocast_cache = clear_both
     _this_thread.tracing = kept
     try:
@@ -157,19 +155,19 @@ def casts_are_kept() -> Iterator[None]:
     finally:
         _this_thread.tracing = None
         torch.clear_autocast_cache = clear
-        TO.py_kernels.clear()
-        TO.py_kernels.update(before)
-        TO._dispatch_cache.clear()
+        _TO.py_kernels.clear()
+        _TO.py_kernels.update(before)
+        _TO._dispatch_cache.clear()
 
 
 @contextlib.contextmanager
-def with_kept_casts(model: nn.Module | None = None) -> Iterator[None]:
+def use_cast_cache(model: nn.Module | None = None) -> Iterator[None]:
     """What a model runs in: in a trace casts are kept, elsewhere autocast does it.
 
     Args:
         model: that runs; casts are kept of the parameters that it has now. None for the same as before.
     """
-    kept: KeptCasts | None = getattr(_this_thread, "tracing", None)
+    kept: CastCache | None = getattr(_this_thread, "tracing", None)
     if kept is not None and model is not None:
         kept.watch(model)
     with kept or contextlib.nullcontext():

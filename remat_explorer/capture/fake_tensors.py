@@ -1,20 +1,12 @@
-"""FakeTensorModes of PyTorch that any thread may enter.
-
-In CUDA builds without a device, the first mode gives the process a device guard for CUDA. In PyTorch 2.11 it belongs
-to the thread that entered the mode (`c10/core/impl/DeviceGuardImplInterface.cpp`), and the first mode after the end of
-that thread reads freed memory: the process crashes. Later versions keep the guard as long as the process.
-
-The strides of dimensions of one entry, as kernels give them.
-
-No entry is found by such a stride, but a convolution chooses between layouts by all of them, that of a batch of one
-included. What describes operators to FakeTensors leaves them to chance.
-
-FakeTensors with the strides and the storage that kernels really give, where torch predicts others.
+"""FakeTensors with the strides and the storage that kernels really give, where torch predicts others.
 
 Torch describes many operators by Python code that computes the same numbers in another way. Shapes are right then, but
 strides may not be, and where a kernel leaves its result in a larger storage (``mse_loss`` has its mean in the memory of
 all squares), that does not show. Found by comparing every operator of some hundred models with its kernels (torch
 2.13); what is not listed here, a profile finds.
+
+`kernel_layout_mode` knows layouts by operator, the strides of dimensions of one entry, which torch leaves to chance
+though convolutions choose between layouts by them, and the workspace of oneDNN's recurrent layers.
 """
 
 from __future__ import annotations
@@ -38,6 +30,8 @@ from remat_explorer.capture.autocast import no_autocast
 from remat_explorer.capture.cuda.fakes import SeenOnCuda
 from remat_explorer.capture.cuda.recurrent import FUSED_CELLS
 
+aten = torch.ops.aten
+
 
 def fake_tensor_mode() -> FakeTensorMode:
     """A new mode, in which tensors that are not fake may be given to operators.
@@ -48,6 +42,41 @@ def fake_tensor_mode() -> FakeTensorMode:
     """
     _keep_device_guard()
     return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def kernel_layout_mode(on_cuda: bool = False) -> FakeTensorMode:
+    """A mode for FakeTensors that knows what kernels give, and lets real tensors in, such as parameters.
+
+    It is no class of its own, since torch looks up what higher-order operators do by the class of a mode.
+
+    Args:
+        on_cuda: whether the tensors stand for those of a CUDA device that is not there.
+
+    >>> with kernel_layout_mode():
+    ...     y = torch.nn.functional.mse_loss(torch.ones(8, 8), torch.ones(8, 8))
+    >>> y.shape, y.untyped_storage().nbytes()
+    (torch.Size([]), 256)
+    """
+    mode = fake_tensor_mode()
+    predicted = SeenOnCuda(mode.dispatch) if on_cuda else mode.dispatch
+
+    def dispatch(func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        if func in _WRITTEN:
+            with mode:
+                return _WRITTEN[func](*args, **(kwargs or {}))
+        result = predicted(func, types, args, kwargs or {})
+        if not isinstance(result, torch.Tensor | tuple | list):
+            return result  # such as the device of a tensor, which is asked for as often as operators are called
+        layout = _LAYOUTS.get(func)
+        if layout is None and func in _LAYOUTS_ON_CPU and args[0].device.type == "cpu" and not on_cuda:
+            layout = _LAYOUTS_ON_CPU[func]
+        if layout is None:
+            return _with_kernel_strides(mode, func, result, args, kwargs or {})
+        with torch.no_grad(), mode:
+            return pytree.tree_map_only(torch.Tensor, lambda tensor: layout(tensor, args), result)
+
+    mode.dispatch = dispatch  # type: ignore[method-assign]
+    return mode
 
 
 @functools.cache
@@ -66,14 +95,13 @@ def _keep_device_guard() -> None:
     made.wait()
 
 
-aten = torch.ops.aten
-Strides = tuple[int, ...]
+_Strides = tuple[int, ...]
 _VIEWS = (aten.view.default, aten._unsafe_view.default, aten.expand.default)
 _COPIES = (aten.clone.default,)  # entry by entry, but laid out as their source
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
-def with_strides_of_kernel(
+def _with_kernel_strides(
     mode: FakeTensorMode, func: Any, result: Any, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Any:
     """What a view, or an operation entry by entry, gives with the strides of its kernel.
@@ -111,7 +139,7 @@ def _is_concerned(func: Any) -> bool:
     return func in _VIEWS or torch.Tag.pointwise in func.tags
 
 
-def _of_view(view: OpOverload, source: torch.Tensor, sizes: Sequence[int]) -> Strides | None:
+def _of_view(view: OpOverload, source: torch.Tensor, sizes: Sequence[int]) -> _Strides | None:
     """By the kernel for a tensor without content, and not by what Python has in its place while a step is traced.
 
     Returns:
@@ -124,7 +152,7 @@ def _of_view(view: OpOverload, source: torch.Tensor, sizes: Sequence[int]) -> St
             return None
 
 
-def _of_iteration(tensors: Sequence[torch.Tensor], shape: tuple[int, ...], has_number: bool) -> Strides:
+def _of_iteration(tensors: Sequence[torch.Tensor], shape: tuple[int, ...], has_number: bool) -> _Strides:
     """By the rules of PyTorch's TensorIterator (aten/src/ATen/TensorIterator.cpp) for a result that it allocates."""
     if not has_number and all(tensor.shape == shape for tensor in tensors):
         if all(tensor.is_contiguous() for tensor in tensors):
@@ -137,7 +165,7 @@ def _of_iteration(tensors: Sequence[torch.Tensor], shape: tuple[int, ...], has_n
     return _dense(shape, _sorted_by_strides([_broadcast(tensor, shape) for tensor in tensors], shape))
 
 
-def _sorted_by_strides(operands: Sequence[Strides], shape: tuple[int, ...]) -> list[int]:
+def _sorted_by_strides(operands: Sequence[_Strides], shape: tuple[int, ...]) -> list[int]:
     """Dimensions by ascending stride; the first operand that tells two apart decides, and else their order."""
     order = list(range(len(shape)))[::-1]
     for end in range(1, len(order)):
@@ -152,7 +180,7 @@ def _sorted_by_strides(operands: Sequence[Strides], shape: tuple[int, ...]) -> l
     return order
 
 
-def _is_larger(one: int, other: int, operands: Sequence[Strides], shape: tuple[int, ...]) -> int:
+def _is_larger(one: int, other: int, operands: Sequence[_Strides], shape: tuple[int, ...]) -> int:
     for strides in operands:
         if strides[one] == 0 or strides[other] == 0:
             continue
@@ -163,14 +191,14 @@ def _is_larger(one: int, other: int, operands: Sequence[Strides], shape: tuple[i
     return 0
 
 
-def _broadcast(tensor: torch.Tensor, shape: tuple[int, ...]) -> Strides:
+def _broadcast(tensor: torch.Tensor, shape: tuple[int, ...]) -> _Strides:
     """Strides in the shape of the result: 0 where entries are repeated."""
     missing = len(shape) - tensor.dim()
     sizes = zip(tensor.shape, shape[missing:], tensor.stride(), strict=True)
     return (0,) * missing + tuple(0 if have == 1 != wanted else stride for have, wanted, stride in sizes)
 
 
-def _dense(shape: tuple[int, ...], order: Sequence[int]) -> Strides:
+def _dense(shape: tuple[int, ...], order: Sequence[int]) -> _Strides:
     """Strides without gaps, the dimensions of ``order`` from fast to slow."""
     strides, step = [0] * len(shape), 1
     for place in order:
@@ -191,8 +219,8 @@ def _operands(func: OpOverload) -> list[int]:
     return [place for place, argument in enumerate(func._schema.arguments) if argument.type.isSubtypeOf(tensor)]
 
 
-PAGE = 4096  # bytes; oneDNN begins each part of a workspace on a new one
-LONG = 2**31  # floating-point operations of a run that shall only tell a size
+_PAGE = 4096  # bytes; oneDNN begins each part of a workspace on a new one
+_LONG_RUN = 2**31  # floating-point operations of a run that shall only tell a size
 
 
 def _layer(x: torch.Tensor, *args: Any) -> tuple[torch.Tensor, ...]:
@@ -267,9 +295,9 @@ def workspace_bytes(
     def asked(length: int) -> int:
         return _asked(length, batch, size, hidden_size, mode, dtype, reverse, has_biases, train)
 
-    period = PAGE // math.gcd(PAGE, batch * dtype.itemsize)
+    period = _PAGE // math.gcd(_PAGE, batch * dtype.itemsize)
     short = steps % period + period
-    if short + period >= steps or 8 * steps * batch * hidden_size * (size + hidden_size) < LONG:
+    if short + period >= steps or 8 * steps * batch * hidden_size * (size + hidden_size) < _LONG_RUN:
         return asked(steps)
     first, second = asked(short), asked(short + period)
     return first + (second - first) * ((steps - short) // period)
@@ -296,43 +324,8 @@ def _asked(
 
 
 _HAS_OVERLAP: Any = torch._debug_has_internal_overlap  # type: ignore[reportPrivateImportUsage]
-NO_REDUCTION = 0  # of a loss: one entry for each of the input
-Layout = Callable[[torch.Tensor, Sequence[Any]], torch.Tensor]  # from a result and the arguments
-
-
-def kernel_layouts(on_cuda: bool = False) -> FakeTensorMode:
-    """A mode for FakeTensors that knows what kernels give, and lets real tensors in, such as parameters.
-
-    It is no class of its own, since torch looks up what higher-order operators do by the class of a mode.
-
-    Args:
-        on_cuda: whether the tensors stand for those of a CUDA device that is not there.
-
-    >>> with kernel_layouts():
-    ...     y = torch.nn.functional.mse_loss(torch.ones(8, 8), torch.ones(8, 8))
-    >>> y.shape, y.untyped_storage().nbytes()
-    (torch.Size([]), 256)
-    """
-    mode = fake_tensor_mode()
-    predicted = SeenOnCuda(mode.dispatch) if on_cuda else mode.dispatch
-
-    def dispatch(func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
-        if func in _WRITTEN:
-            with mode:
-                return _WRITTEN[func](*args, **(kwargs or {}))
-        result = predicted(func, types, args, kwargs or {})
-        if not isinstance(result, torch.Tensor | tuple | list):
-            return result  # such as the device of a tensor, which is asked for as often as operators are called
-        layout = _LAYOUTS.get(func)
-        if layout is None and func in _LAYOUTS_ON_CPU and args[0].device.type == "cpu" and not on_cuda:
-            layout = _LAYOUTS_ON_CPU[func]
-        if layout is None:
-            return with_strides_of_kernel(mode, func, result, args, kwargs or {})
-        with torch.no_grad(), mode:
-            return pytree.tree_map_only(torch.Tensor, lambda tensor: layout(tensor, args), result)
-
-    mode.dispatch = dispatch  # type: ignore[method-assign]
-    return mode
+_NO_REDUCTION = 0  # of a loss: one entry for each of the input
+_Layout = Callable[[torch.Tensor, Sequence[Any]], torch.Tensor]  # from a result and the arguments
 
 
 def _in_format(result: torch.Tensor, args: Sequence[Any], form: torch.memory_format) -> torch.Tensor:
@@ -357,12 +350,12 @@ def _contiguous_like(result: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:
     return _contiguous(result, args) if args[0].is_contiguous() else _suggested(0)(result, args)
 
 
-def _like(position: int) -> Layout:
+def _like(position: int) -> _Layout:
     """Laid out as an argument: `torch.empty_like`."""
     return lambda result, args: torch.empty_like(args[position])
 
 
-def _suggested(position: int) -> Layout:
+def _suggested(position: int) -> _Layout:
     """In the memory format of an argument, without gaps."""
 
     def layout(result: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:
@@ -373,7 +366,7 @@ def _suggested(position: int) -> Layout:
     return layout
 
 
-def _elementwise(*positions: int) -> Layout:
+def _elementwise(*positions: int) -> _Layout:
     """As an operation on these arguments, in this order, gives its result."""
 
     def layout(result: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:
@@ -385,7 +378,7 @@ def _elementwise(*positions: int) -> Layout:
     return layout
 
 
-def _reduced_in_place(reduction: int, *operands: int) -> Layout:
+def _reduced_in_place(reduction: int, *operands: int) -> _Layout:
     """One number in the storage of what was added up, or what is not reduced.
 
     Args:
@@ -394,7 +387,7 @@ def _reduced_in_place(reduction: int, *operands: int) -> Layout:
     """
 
     def layout(result: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:
-        if (args[reduction] if len(args) > reduction else 1) == NO_REDUCTION:
+        if (args[reduction] if len(args) > reduction else 1) == _NO_REDUCTION:
             return result if len(operands) > 1 else torch.empty_like(args[0])
         shape = torch.broadcast_shapes(*(args[position].shape for position in operands))
         return _in_storage_of(shape.numel() * result.element_size(), result)
@@ -429,7 +422,7 @@ def _in_storage_of(size: int, like: torch.Tensor) -> torch.Tensor:
 
 
 _WRITTEN = {**RECURRENT_LAYERS, **FUSED_CELLS}
-_LAYOUTS: dict[OpOverload, Layout] = {
+_LAYOUTS: dict[OpOverload, _Layout] = {
     aten.mse_loss.default: _reduced_in_place(2, 0, 1),
     aten.smooth_l1_loss.default: _reduced_in_place(2, 0, 1),
     aten.soft_margin_loss.default: _reduced_in_place(2, 0, 1),
@@ -457,7 +450,7 @@ _LAYOUTS: dict[OpOverload, Layout] = {
     aten.hamming_window.default: _window,
     aten.blackman_window.default: _window,
 }
-_LAYOUTS_ON_CPU: dict[OpOverload, Layout] = {
+_LAYOUTS_ON_CPU: dict[OpOverload, _Layout] = {
     aten.log_sigmoid_forward.default: _contiguous,
     aten.glu_backward.default: _contiguous,
     aten.roll.default: _suggested(0),

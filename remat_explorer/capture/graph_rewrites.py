@@ -1,12 +1,9 @@
-"""Which calls draw random numbers: those must be repeated from the same generator state, and are never shared.
+"""Rewrites of the functional joint graph that change no number.
 
-Rewrites of the functional joint graph that change no number.
-
-In a functional graph no node writes to its inputs, so whatever only copies or renames can go.
-
-A result that its kernel leaves in a storage much larger than itself is copied out, so that the storage can go.
-
-The mean of `mse_loss` lies in the memory of all squares, and would hold it until the step is over: as a loss, it stays.
+In a functional graph no node writes to its inputs, so whatever only copies or renames can go (`rewrite_graph`). Each
+gradient of a parameter gets memory of its own, as autograd would leave it (`copy_shared_gradients`). A result that its
+kernel leaves in a storage much larger than itself is copied out, so that the storage can go
+(`copy_out_of_large_storages`): the mean of `mse_loss` lies in the memory of all squares, and as a loss it stays.
 """
 
 from __future__ import annotations
@@ -20,59 +17,29 @@ from torch._functorch._aot_autograd.descriptors import GradAOTOutput, ParamAOTIn
 from torch.fx import GraphModule, Node
 
 from remat_explorer.capture.in_place_layouts import keep_written_layouts, written_in_layout
-from remat_explorer.capture.propagation import Fakes, note_again, run_node, storage_key, tensors_of
+from remat_explorer.capture.propagation import Fakes, record_again, run_node, storage_key, tensors_of
 from remat_explorer.capture_options import CaptureOptions
 
-
-def is_random(nodes: Iterable[Node]) -> bool:
-    """Whether a call among ``nodes`` draws from the random number generator."""
-    return any(_draws(node) for node in nodes)
-
-
-@functools.cache
-def state_bytes(kind: str) -> int:
-    """Bytes of the tensor in which PyTorch hands out the state of a generator, each time that it is asked for.
-
-    It is there for a moment before an operation that draws runs, or runs again. On CUDA a state is two numbers.
-
-    >>> state_bytes("cuda"), state_bytes("cpu") > 0
-    (0, True)
-    """
-    return 0 if kind == "cuda" else torch.get_rng_state().nbytes
-
-
-def _draws(node: Node) -> bool:
-    target: Any = node.args[0] if node.target is written_in_layout else node.target
-    if torch.Tag.nondeterministic_seeded not in getattr(target, "tags", ()):
-        return False
-    for place, argument in enumerate(target._schema.arguments):
-        if argument.name == "dropout_p":  # attention draws only if it drops something
-            given = node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", argument.default_value)
-            return bool(given)
-    return True
-
-
-aten = torch.ops.aten
-RENAMING = (aten.detach.default, aten.alias.default)
-NORMALIZATIONS = {  # the place of the argument that says whether statistics are those of the batch
+_RENAMING = (aten.detach.default, aten.alias.default)
+_NORMALIZATIONS = {  # the place of the argument that says whether statistics are those of the batch
     aten.native_batch_norm_backward.default: 7,
     aten.batch_norm_backward.default: 7,
     aten.cudnn_batch_norm_backward.default: None,  # they always are
 }
-REMARKS = ("profiler._record_function", "aten._assert_", "aten.sym_constrain_range")
+_REMARKS = ("profiler._record_function", "aten._assert_", "aten.sym_constrain_range")
 
 
-def clean(module: GraphModule, options: CaptureOptions) -> None:
+def rewrite_graph(module: GraphModule, options: CaptureOptions) -> None:
     """Apply the rewrites below to ``module``, as far as ``options`` ask for them."""
-    drop_remarks(module)
-    drop_renaming(module)
+    _drop_remarks(module)
+    _drop_renaming(module)
     keep_written_layouts(module)
-    resolve_conjugates(module)
-    drop_running_statistics(module)
+    _resolve_conjugates(module)
+    _drop_running_statistics(module)
     if options.contract:
-        drop_same_layout_clones(module)
-        mask_hardtanh_by_result(module)
-        share_constants(module)
+        _drop_same_layout_clones(module)
+        _mask_hardtanh_by_result(module)
+        _share_constants(module)
     if options.split_convolution_backward:
         split_convolution_backward(module)
     module.graph.eliminate_dead_code()
@@ -84,28 +51,28 @@ def output_node(module: GraphModule) -> Node:
     return next(node for node in module.graph.nodes if node.op == "output")
 
 
-def results_of(module: GraphModule) -> list[tuple[Node | None, Any]]:
+def graph_results(module: GraphModule) -> list[tuple[Node | None, Any]]:
     """Each result of the graph with its meaning, a descriptor; the node is None where there is nothing to return."""
     output = output_node(module)
     return list(zip(cast(list, output.args[0]), output.meta["desc"], strict=True))
 
 
-def drop_remarks(module: GraphModule) -> None:
+def _drop_remarks(module: GraphModule) -> None:
     """Remove calls that compute nothing: names given to the profiler, and assertions, which plain PyTorch makes too."""
     for node in reversed(module.graph.nodes):
-        if node.op == "call_function" and str(node.target).startswith(REMARKS):
+        if node.op == "call_function" and str(node.target).startswith(_REMARKS):
             module.graph.erase_node(node)
 
 
-def drop_renaming(module: GraphModule) -> None:
+def _drop_renaming(module: GraphModule) -> None:
     """Remove detach and alias: they name the same storage, and autograd is already explicit in the graph."""
     for node in list(module.graph.nodes):
-        if node.op == "call_function" and node.target in RENAMING:
+        if node.op == "call_function" and node.target in _RENAMING:
             node.replace_all_uses_with(node.args[0])
             module.graph.erase_node(node)
 
 
-def resolve_conjugates(module: GraphModule) -> None:
+def _resolve_conjugates(module: GraphModule) -> None:
     """Take the parts of complex numbers that are computed: a product may be left as a conjugate, as no trace sees."""
     for node in module.graph.nodes:
         if node.target is aten.view_as_real.default:
@@ -121,21 +88,21 @@ def view_as_real(x: torch.Tensor) -> torch.Tensor:
     return aten.view_as_real.default(x.resolve_conj())
 
 
-def drop_running_statistics(module: GraphModule) -> None:
+def _drop_running_statistics(module: GraphModule) -> None:
     """Let the gradient of a batch normalization in training mode take no running statistics: its kernels read none.
 
     Autograd passes the new ones. A plan that runs the normalization again in its backward pass reads those of before
     the step, and would hold both.
     """
     for node in module.graph.nodes:
-        if node.target in NORMALIZATIONS:
-            place = NORMALIZATIONS[node.target]
+        if node.target in _NORMALIZATIONS:
+            place = _NORMALIZATIONS[node.target]
             if place is None or node.args[place]:
                 node.args = (*node.args[:3], None, None, *node.args[5:])
-                note_again(node)
+                record_again(node)
 
 
-def drop_same_layout_clones(module: GraphModule) -> None:
+def _drop_same_layout_clones(module: GraphModule) -> None:
     """Remove clones with the layout of their source: nobody writes to either, so one storage can serve both.
 
     Clones that are results of the graph stay: a result must not share its storage with something that lives on.
@@ -154,7 +121,7 @@ def drop_same_layout_clones(module: GraphModule) -> None:
             module.graph.erase_node(node)
 
 
-def mask_hardtanh_by_result(module: GraphModule) -> None:
+def _mask_hardtanh_by_result(module: GraphModule) -> None:
     """Let the backward of hardtanh (ReLU6 is one) read the result instead of the input.
 
     The two leave the open interval between the limits at the same elements, so the gradient is the same bit for bit,
@@ -176,7 +143,7 @@ def _source_and_limits(source: Node, least: float = -1, most: float = 1) -> tupl
     return source, least, most
 
 
-def share_constants(module: GraphModule) -> None:
+def _share_constants(module: GraphModule) -> None:
     """Make equal constants once: a causal mask that each layer makes for itself, for example.
 
     Nothing is lost: whoever made the second one anew may as well make the first one anew.
@@ -214,14 +181,14 @@ def split_convolution_backward(module: GraphModule) -> None:
             source = module.graph.call_function(node.target, (*arguments, [True, False, False]))
         weight.meta = {**node.meta, "val": (None, value[1], value[2])}
         source.meta = {**node.meta, "val": (value[0], None, None)}
-        note_again(weight)
-        note_again(source)
+        record_again(weight)
+        record_again(source)
         for picked in before:
             picked.update_arg(0, weight if picked.args[1] else source)
         module.graph.erase_node(node)
 
 
-def own_gradients(module: GraphModule, fakes: Fakes) -> None:
+def copy_shared_gradients(module: GraphModule, fakes: Fakes) -> None:
     """Copy a gradient that shares memory with an input or another result, or is not laid out as its parameter is.
 
     The export returns such gradients as they come: of ``a + b`` one tensor for both, of ``x.sum()`` one number seen
@@ -240,7 +207,7 @@ def own_gradients(module: GraphModule, fakes: Fakes) -> None:
     taken = {storage_key(fakes[node]) for node in given}
     tangents = {storage_key(fakes[node]) for node in given if isinstance(node.meta.get("desc"), TangentAOTInput)}
     results = []
-    for node, meaning in results_of(module):
+    for node, meaning in graph_results(module):
         if node is not None and isinstance(meaning, GradAOTOutput) and isinstance(meaning.grad_of, ParamAOTInput):
             parameter = fakes[placeholders[meaning.grad_of]]
             if storage_key(fakes[node]) in taken or not _laid_out_as(fakes[node], parameter):
@@ -281,28 +248,28 @@ def _copy_of(module: GraphModule, node: Node, parameter: torch.Tensor, fakes: Fa
         graph = module.graph
         with graph.inserting_before(output_node(module)) if at_the_end else graph.inserting_after(node):
             made = graph.call_function(target, (node, given) if given else (node,), kwargs)
-        made.meta = meta_of(node)
+        made.meta = _meta_of(node)
         fakes[made] = run_node(made, fakes)
         node = made
     return node
 
 
-def meta_of(node: Node) -> dict[str, object]:
+def _meta_of(node: Node) -> dict[str, object]:
     """The origin of a node, for one that takes its place; its meaning as an input, which it may have, stays its own."""
     return {key: entry for key, entry in node.meta.items() if key != "desc"}
 
 
-LEAVING_ROOM = (
+_LEAVING_ROOM = (
     aten.mse_loss.default,
     aten.smooth_l1_loss.default,
     aten.soft_margin_loss.default,
     aten.binary_cross_entropy.default,
     aten.col2im.default,
 )
-LEAST = 2  # times its own bytes; with less to win, a copy is not worth its time
+_LEAST = 2  # times its own bytes; with less to win, a copy is not worth its time
 
 
-def copy_out(module: GraphModule, fakes: Fakes) -> None:
+def copy_out_of_large_storages(module: GraphModule, fakes: Fakes) -> None:
     """Insert a copy after every such call.
 
     Args:
@@ -310,12 +277,12 @@ def copy_out(module: GraphModule, fakes: Fakes) -> None:
         fakes: its values; those of the copies are added.
     """
     for node in list(module.graph.nodes):
-        if node.target not in LEAVING_ROOM or not _leaves_room(fakes[node]):
+        if node.target not in _LEAVING_ROOM or not _leaves_room(fakes[node]):
             continue
         with module.graph.inserting_after(node):
             copied = module.graph.call_function(aten.clone.default, (node,))
         node.replace_all_uses_with(copied, delete_user_cb=lambda user, copied=copied: user is not copied)
-        copied.meta = meta_of(node)
+        copied.meta = _meta_of(node)
         fakes[copied] = run_node(copied, fakes)
         _see_the_copy(copied, fakes)
     module.recompile()
@@ -333,9 +300,40 @@ def _see_the_copy(copied: Node, fakes: Fakes) -> None:
 
 
 def is_copy_of(node: Node, source: Node) -> bool:
-    """Whether ``node`` is what `copy_out` has inserted after ``source``."""
-    return node.target is aten.clone.default and node.args == (source,) and source.target in LEAVING_ROOM
+    """Whether ``node`` is what `copy_out_of_large_storages` has inserted after ``source``."""
+    return node.target is aten.clone.default and node.args == (source,) and source.target in _LEAVING_ROOM
 
 
 def _leaves_room(fake: Any) -> bool:
-    return fake.untyped_storage().nbytes() >= LEAST * max(1, fake.numel()) * fake.element_size()
+    return fake.untyped_storage().nbytes() >= _LEAST * max(1, fake.numel()) * fake.element_size()
+
+
+def is_random(nodes: Iterable[Node]) -> bool:
+    """Whether a call among ``nodes`` draws from the random number generator."""
+    return any(_draws(node) for node in nodes)
+
+
+@functools.cache
+def state_bytes(kind: str) -> int:
+    """Bytes of the tensor in which PyTorch hands out the state of a generator, each time that it is asked for.
+
+    It is there for a moment before an operation that draws runs, or runs again. On CUDA a state is two numbers.
+
+    >>> state_bytes("cuda"), state_bytes("cpu") > 0
+    (0, True)
+    """
+    return 0 if kind == "cuda" else torch.get_rng_state().nbytes
+
+
+def _draws(node: Node) -> bool:
+    target: Any = node.args[0] if node.target is written_in_layout else node.target
+    if torch.Tag.nondeterministic_seeded not in getattr(target, "tags", ()):
+        return False
+    for place, argument in enumerate(target._schema.arguments):
+        if argument.name == "dropout_p":  # attention draws only if it drops something
+            given = node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", argument.default_value)
+            return bool(given)
+    return True
+
+
+aten = torch.ops.aten

@@ -1,15 +1,11 @@
-"""Calls in place with the numbers that PyTorch gives them, for tensors of other strides.
-
-PyTorch computes a sigmoid of whole vectors and that of single entries in two ways, whose last digits differ. Which
-entries fill vectors depends on the layout: a gate of GRU is a part of each row of a larger tensor, and is computed in
-place there. A functional graph has every gate in rows of its own, and would compute other entries as vectors.
-
-What a call in place has written keeps its strides, where the functional call of a trace gives others.
+"""What a call in place has written keeps its strides, where the functional call of a trace gives others.
 
 A kernel computes whole vectors and single entries in two ways, whose last digits differ, and draws random numbers in
 the order of memory. Both follow from strides, and so do sums. A tensor that is written to in place keeps its strides,
 which may have gaps, as a gate of a recurrent cell that is a part of each row; what a functional graph has in its place
 is a new tensor without gaps.
+
+`LayoutRecorder` notes such calls in a trace; `keep_written_layouts` gives them the numbers of plain PyTorch.
 """
 
 from __future__ import annotations
@@ -28,16 +24,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from remat_explorer.capture.propagation import fake_mode, run_node
 
 aten = torch.ops.aten
-VECTORS = 128  # bytes; a loop takes two vectors at a time, of 64 bytes at most
-UNDIVIDED = 32768  # entries, the grain of PyTorch's loops
+_VECTORS = 128  # bytes; a loop takes two vectors at a time, of 64 bytes at most
+_UNDIVIDED = 32768  # entries, the grain of PyTorch's loops
 
 
-def layout_matters(gate: torch.Tensor, strides: Sequence[int]) -> bool:
+def _layout_matters(gate: torch.Tensor, strides: Sequence[int]) -> bool:
     """Whether a sigmoid in ``strides`` has other numbers than one without gaps.
 
     It has not where each row is made of whole vectors, and the tensor is too small to be divided among threads.
     """
-    whole = gate.shape[-1] * gate.element_size() % VECTORS == 0 and gate.numel() <= UNDIVIDED
+    whole = gate.shape[-1] * gate.element_size() % _VECTORS == 0 and gate.numel() <= _UNDIVIDED
     return not (whole and strides[-1] == 1)
 
 
@@ -82,7 +78,7 @@ def written_in_layout(
     return made.copy_(out)
 
 
-LAYOUT = "remat_explorer.layout"  # key of a node's meta: the call in place, and the strides of what it writes to
+_LAYOUT = "remat_explorer.layout"  # key of a node's meta: the call in place, and the strides of what it writes to
 _ROUNDED_ONCE = "abs add div mul neg sigmoid_backward sign sqrt sub tanh_backward"
 _CHOSEN = (
     "clamp clamp_max clamp_min hardtanh hardtanh_backward masked_fill maximum minimum relu threshold "
@@ -90,10 +86,10 @@ _CHOSEN = (
 )
 _COMPARED = "bitwise_and bitwise_not bitwise_or eq ge gt isinf isnan le logical_and logical_not logical_or lt ne"
 _MOVED = "_to_copy cat clone copy fill ones_like stack zeros_like"
-EXACT = frozenset(" ".join((_ROUNDED_ONCE, _CHOSEN, _COMPARED, _MOVED)).split())  # the same entries in every layout
+_EXACT = frozenset(" ".join((_ROUNDED_ONCE, _CHOSEN, _COMPARED, _MOVED)).split())  # the same entries in every layout
 
 
-class WrittenLayouts(TorchDispatchMode):
+class LayoutRecorder(TorchDispatchMode):
     """While entered, notes at each node of a trace that stands for a call in place which strides its tensor has."""
 
     supports_higher_order_operators = True
@@ -111,7 +107,7 @@ class WrittenLayouts(TorchDispatchMode):
             if node is last:
                 break
             if _stands_for(node, func) and _is_laid_out_otherwise(node.meta.get("val"), args[0]):
-                node.meta[LAYOUT] = func, args[0].stride()
+                node.meta[_LAYOUT] = func, args[0].stride()
                 break
         return result
 
@@ -143,26 +139,26 @@ def keep_written_layouts(module: GraphModule) -> None:
 
     What only has gaps stays without them in memory, and gets them for the calls that read it.
     """
-    noted = [node for node in module.graph.nodes if LAYOUT in node.meta]
+    noted = [node for node in module.graph.nodes if _LAYOUT in node.meta]
     if not noted:
         return
     stale: set[Node] = set()
     for node in noted:
-        kernel, strides = node.meta[LAYOUT]
+        kernel, strides = node.meta[_LAYOUT]
         if node.target is aten.sigmoid.default and _differs_in_gaps_alone(node):
-            if layout_matters(node.meta["val"], strides):
+            if _layout_matters(node.meta["val"], strides):
                 node.target, node.args = sigmoid_in_layout, (node.args[0], list(strides))
         elif isinstance(node.target, OpOverload) and not _is_exact(node):
             node.args = (kernel, list(strides), list(node.meta["val"].stride()), *node.args)
             node.target = written_in_layout
     for node in noted:
-        strides, gaps_alone = node.meta[LAYOUT][1], _differs_in_gaps_alone(node)
+        strides, gaps_alone = node.meta[_LAYOUT][1], _differs_in_gaps_alone(node)
         for user in list(node.users):
             if user.op == "output" or (gaps_alone and (user.target is sigmoid_in_layout or _is_exact(user))):
                 continue
             with module.graph.inserting_before(user):
                 made = module.graph.call_function(laid_out, (node, list(strides)))
-            made.meta = {key: entry for key, entry in user.meta.items() if key not in ("desc", LAYOUT)}
+            made.meta = {key: entry for key, entry in user.meta.items() if key not in ("desc", _LAYOUT)}
             user.replace_input_with(node, made)
             stale.add(made)
     _see_new_strides(module, stale)
@@ -180,14 +176,14 @@ def laid_out(x: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
 def _is_exact(node: Node) -> bool:
     packet = getattr(node.target, "overloadpacket", None)
     scaled = node.kwargs.get("alpha", 1) != 1 or (len(node.args) > 2 and packet in (aten.add, aten.sub))
-    return packet is not None and packet.__name__ in EXACT and not scaled
+    return packet is not None and packet.__name__ in _EXACT and not scaled
 
 
 def _differs_in_gaps_alone(node: Node) -> bool:
     """Whether dimensions of more than one entry follow each other, from slow to fast, as in what is written to."""
     made = node.meta["val"]
     long = [d for d in range(made.dim()) if made.shape[d] != 1]
-    return sorted(long, key=lambda d: -made.stride()[d]) == sorted(long, key=lambda d: -node.meta[LAYOUT][1][d])
+    return sorted(long, key=lambda d: -made.stride()[d]) == sorted(long, key=lambda d: -node.meta[_LAYOUT][1][d])
 
 
 def _see_new_strides(module: GraphModule, stale: set[Node]) -> None:

@@ -1,4 +1,8 @@
-"""From what the content of a tensor follows, and how to compute it again for other inputs."""
+"""What a trace read out of inputs and buffers: a plan holds for every step in which the same would be read.
+
+`Derivations` keep from what the content of a tensor follows, an `Evaluation` computes it again for other inputs, and
+`Assumptions.broken` finds the first read that gives something else there.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,7 @@ class GivenTensor:
     constant: torch.Tensor | None = None
 
     def tensor(self, buffers: Mapping[str, torch.Tensor], inputs: Sequence[torch.Tensor]) -> torch.Tensor:
-        """What it is in a step with these ``buffers``, and ``inputs`` as `plain_inputs` gives them."""
+        """What it is in a step with these ``buffers``, and ``inputs`` as `detached_inputs` gives them."""
         if self.kind == "input":
             return inputs[self.place]
         if self.kind == "buffer":
@@ -55,22 +59,22 @@ class Derivation:
     @property
     def sources(self) -> list[Content]:
         """The contents among the arguments."""
-        return [leaf for leaf in self.leaves if isinstance(leaf, GivenTensor | Part)]
+        return [leaf for leaf in self.leaves if isinstance(leaf, GivenTensor | DerivedTensor)]
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class DerivedTensor:
     """One of the results of a derivation."""
 
     derivation: Derivation
     place: int
 
 
-Content = GivenTensor | Part
+Content = GivenTensor | DerivedTensor
 
 
 @dataclass(frozen=True)
-class Unknown:
+class UnknownContent:
     """Why the content of a tensor is none that can be told beforehand: what it depends on, in words.
 
     Attributes:
@@ -81,10 +85,10 @@ class Unknown:
     uniform: bool = False
 
 
-RANDOM = Unknown("random numbers")
+RANDOM = UnknownContent("random numbers")
 
 
-class Contents:
+class Derivations:
     """Calls on contents, each kept once: an operator gives the same for the same arguments."""
 
     def __init__(self) -> None:
@@ -107,7 +111,7 @@ class Contents:
 
 
 def _name(leaf: Any) -> Any:
-    return (leaf.derivation.number, leaf.place) if isinstance(leaf, Part) else repr(leaf)
+    return (leaf.derivation.number, leaf.place) if isinstance(leaf, DerivedTensor) else repr(leaf)
 
 
 def derivations_of(wanted: Iterable[Derivation]) -> list[Derivation]:
@@ -118,7 +122,7 @@ def derivations_of(wanted: Iterable[Derivation]) -> list[Derivation]:
         derivation = waiting.pop()
         if derivation.number not in found:
             found[derivation.number] = derivation
-            waiting += [source.derivation for source in derivation.sources if isinstance(source, Part)]
+            waiting += [source.derivation for source in derivation.sources if isinstance(source, DerivedTensor)]
     return [found[number] for number in sorted(found)]
 
 
@@ -127,7 +131,7 @@ class Evaluation:
 
     Args:
         buffers: of the model, by name.
-        inputs: as `plain_inputs` gives them.
+        inputs: as `detached_inputs` gives them.
     """
 
     def __init__(self, buffers: Mapping[str, torch.Tensor], inputs: Sequence[torch.Tensor]) -> None:
@@ -147,7 +151,9 @@ class Evaluation:
 
     def call(self, derivation: Derivation) -> list[Any]:
         """The results of a derivation whose sources are there; they are kept."""
-        leaves = [self._tensor(leaf) if isinstance(leaf, GivenTensor | Part) else leaf for leaf in derivation.leaves]
+        leaves = [
+            self._tensor(leaf) if isinstance(leaf, GivenTensor | DerivedTensor) else leaf for leaf in derivation.leaves
+        ]
         args, kwargs = pytree.tree_unflatten(leaves, derivation.nesting)
         with torch.inference_mode(False), torch.no_grad(), no_dispatch():
             self._results[derivation.number] = pytree.tree_leaves(derivation.operator(*args, **kwargs))
@@ -158,7 +164,7 @@ class Evaluation:
         if derivation.operator not in _NUMBERS:
             return None
         tensor = self._tensor(derivation.leaves[0])
-        if not waits_for(tensor):
+        if not needs_synchronization(tensor):
             return None
         with torch.inference_mode(False), torch.no_grad(), no_dispatch():
             return tensor.ne(0) if derivation.operator is aten.is_nonzero.default else tensor
@@ -173,12 +179,12 @@ class Evaluation:
             self._results.pop(derivation.number, None)
 
     def _tensor(self, content: Content) -> Any:
-        if isinstance(content, Part):
+        if isinstance(content, DerivedTensor):
             return self._results[content.derivation.number][content.place]
         return content.tensor(self._buffers, self._inputs)
 
 
-def waits_for(tensor: torch.Tensor) -> bool:
+def needs_synchronization(tensor: torch.Tensor) -> bool:
     """Whether Python has to wait for a device to know what is in a tensor."""
     return tensor.device.type != "cpu"
 
@@ -196,7 +202,7 @@ def numbers_of(tensors: Sequence[torch.Tensor]) -> list[Any]:
         return [part.clone().view(tensor.dtype).item() for part, tensor in zip(parts, plain, strict=True)]
 
 
-Kind = Literal["value", "size"]
+ReadKind = Literal["value", "size"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +217,7 @@ class Assumption:
     """
 
     derivation: Derivation
-    kind: Kind
+    kind: ReadKind
     expected: Any
     line: str
     text: str
@@ -235,7 +241,7 @@ class Assumption:
 
 
 @dataclass(frozen=True)
-class Broken:
+class BrokenAssumption:
     """A read that gives something else.
 
     Attributes:
@@ -266,7 +272,7 @@ class Assumptions:
         self._readers: dict[int, list[Assumption]] = {}
         for read in self.reads:
             self._readers.setdefault(read.derivation.number, []).append(read)
-        last = {s.derivation: d for d in self._order for s in d.sources if isinstance(s, Part)}
+        last = {s.derivation: d for d in self._order for s in d.sources if isinstance(s, DerivedTensor)}
         self._over: dict[Derivation, list[Derivation]] = {}  # what is needed no more after a derivation
         for derivation in self._order:
             self._over.setdefault(last.get(derivation, derivation), []).append(derivation)
@@ -276,19 +282,19 @@ class Assumptions:
         """The truth values among the reads, each with the place that read it."""
         return tuple((read.where(), read.expected) for read in self.reads if isinstance(read.expected, bool))
 
-    def broken(self, model: nn.Module, inputs: Sequence[torch.Tensor]) -> Broken | None:
+    def broken(self, model: nn.Module, inputs: Sequence[torch.Tensor]) -> BrokenAssumption | None:
         """The first read that would give something else in a step of ``model`` with ``inputs``, or None.
 
         Args:
             model: the captured model, or one with the same buffers.
-            inputs: as `plain_inputs` gives them.
+            inputs: as `detached_inputs` gives them.
         """
         if not self.reads:
             return None
         with no_autocast():  # what was recorded has its casts
             return self._broken(Evaluation(dict(model.named_buffers()), inputs))
 
-    def _broken(self, evaluation: Evaluation) -> Broken | None:
+    def _broken(self, evaluation: Evaluation) -> BrokenAssumption | None:
         """The first read that gives something else.
 
         Numbers on a device are read together, when all of them are computed: until then they are taken for what the
@@ -306,7 +312,9 @@ class Assumptions:
                     results = evaluation.call(derivation)
             except Exception as error:  # whatever an operator says of these inputs
                 read = next(read for read in self.reads if derivation in derivations_of([read.derivation]))
-                failed = Broken(f"nothing can be read out of {self._sources(read)} at {read.where()}: {error}")
+                failed = BrokenAssumption(
+                    f"nothing can be read out of {self._sources(read)} at {read.where()}: {error}"
+                )
                 return self._broken_number(waiting) or failed
             for read in readers:
                 if other := self._other(read, read.found(results)):
@@ -314,7 +322,7 @@ class Assumptions:
             evaluation.forget(self._over.get(derivation, ()))
         return self._broken_number(waiting)
 
-    def _broken_number(self, waiting: Sequence[tuple[Assumption, torch.Tensor]]) -> Broken | None:
+    def _broken_number(self, waiting: Sequence[tuple[Assumption, torch.Tensor]]) -> BrokenAssumption | None:
         """The first of the numbers on a device that is another one, or None; all are read at once."""
         if not waiting:
             return None
@@ -322,10 +330,10 @@ class Assumptions:
         others = (self._other(read, found) for (read, _), found in zip(waiting, numbers, strict=True))
         return next(filter(None, others), None)
 
-    def _other(self, read: Assumption, found: Any) -> Broken | None:
+    def _other(self, read: Assumption, found: Any) -> BrokenAssumption | None:
         if _same(found, read.expected):
             return None
-        return Broken(
+        return BrokenAssumption(
             f"{_read(found, read.kind)} is read out of {self._sources(read)} at {read.where()}, but the plan was made "
             f"for {_read(read.expected, read.kind)}",
             isinstance(found, bool) and isinstance(read.expected, bool),
@@ -349,7 +357,7 @@ class Assumptions:
         return " and ".join(words) or "a constant of the model"
 
 
-def _read(value: Any, kind: Kind) -> str:
+def _read(value: Any, kind: ReadKind) -> str:
     if kind == "value":
         return repr(value)
     return "a result of shape " + " and ".join(str(list(shape)) for shape in value)

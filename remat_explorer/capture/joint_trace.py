@@ -1,11 +1,10 @@
-"""A second way to trace: `torch.export` first, for models that ask whether they are being exported.
-
-Libraries such as transformers look into attention masks to save work, and know better only while they are exported.
-
-The joint forward and backward pass of a training step, as one functional fx graph.
+"""The joint forward and backward pass of a training step, as one functional fx graph: `trace_joint`.
 
 Nothing is allocated: inputs are FakeTensors. Parameters stay the model's own and are only read, so planning for a
 batch that no machine at hand could hold takes seconds.
+
+A model that cannot be traced directly goes through `torch.export` first: libraries such as transformers look into
+attention masks to save work, and know better only while they are exported.
 """
 
 from __future__ import annotations
@@ -27,115 +26,27 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Interpreter, Node
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
-from remat_explorer.capture.autocast import casts_are_kept, no_autocast, with_kept_casts
-from remat_explorer.capture.content_tracking import Knowledge, fix_sizes
+from remat_explorer.capture.autocast import cast_cache_in_trace, no_autocast, use_cast_cache
+from remat_explorer.capture.content_tracking import ContentTracker, fix_sizes
 from remat_explorer.capture.cuda.answers import as_on_cuda
 from remat_explorer.capture.cuda.target import CudaTarget
-from remat_explorer.capture.in_place_layouts import WrittenLayouts
-from remat_explorer.capture.input_assumptions import Assumption, Content, Evaluation, GivenTensor, Unknown
-from remat_explorer.capture.plain_kernels import kernels_of_plain_pytorch
-from remat_explorer.capture.propagation import note_calls
+from remat_explorer.capture.eager_kernels import eager_kernels
+from remat_explorer.capture.in_place_layouts import LayoutRecorder
+from remat_explorer.capture.input_assumptions import Assumption, Content, Evaluation, GivenTensor, UnknownContent
+from remat_explorer.capture.propagation import record_calls
 from remat_explorer.capture.sharding import is_sharded, whole_like
 from remat_explorer.capture.source_locations import ModulePaths, SourceLines, file_name
-from remat_explorer.capture.trace_checks import AlikePasses, MadeTensors, UnplannedDraws
-from remat_explorer.capture.trace_errors import explain
-from remat_explorer.capture.training_step import TrainingStep, borrowed, unwrapped
+from remat_explorer.capture.trace_checks import RandomSourceCheck, RepeatedPassCheck, TensorLeakCheck
+from remat_explorer.capture.trace_errors import explain_error
+from remat_explorer.capture.training_step import TrainingStep, substitute_tensors, unwrap
 from remat_explorer.errors import CaptureError
 from remat_explorer.operation_details import SourceFile
 
-
-class ExportedStep(nn.Module):
-    """A training step whose forward pass is an exported graph; tensors and their names are those of ``step``.
-
-    Args:
-        step: the step to export.
-        tensors: its inputs, real or FakeTensors.
-        enter: told the path of the module at each operation, and those of the modules around it.
-
-    Raises:
-        Exception: whatever `torch.export` raises for this model.
-    """
-
-    def __init__(
-        self,
-        step: TrainingStep,
-        tensors: tuple[torch.Tensor, ...],
-        enter: Callable[[str, list[str]], None] = lambda *_: None,
-    ) -> None:
-        super().__init__()
-        self._parameters, self._buffers = step._parameters, step._buffers
-        self.training = step.training
-        quiet = contextlib.redirect_stderr(io.StringIO())
-        with borrowed(step.model, _on_one_device(step)), _only_traceable_gradients(), quiet:
-            program = torch.export.export(_Plain(step), tensors, strict=False)
-        self._graph = (program.module(), enter)  # in a tuple: its parameters are those of the step
-        self._aliases = step.aliases()
-
-    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        graph, enter = self._graph
-        held = {**self._parameters, **self._buffers}
-        lent = {f"model.{path}": held[name] for path, name in self._aliases.items()}
-        with with_kept_casts():
-            return _Retold(graph, lent, enter).run(*tensors)
-
-
-def _on_one_device(step: TrainingStep) -> dict[int, torch.Tensor]:
-    """What stands for each tensor of the model: for one on the meta device the step's FakeTensor, beside the inputs."""
-    return {id(own): held if own.device.type == "meta" else own for own, held in step.stand_ins()}
-
-
-@contextlib.contextmanager
-def _only_traceable_gradients() -> Iterator[None]:
-    """Refuse what an export silently leaves out: backward passes and hooks that a person wrote."""
-
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise CaptureError("torch.export would leave out a custom autograd Function or a gradient hook")
-
-    before = (vars(torch.autograd.Function).get("apply"), torch.Tensor.register_hook)
-    torch.autograd.Function.apply, torch.Tensor.register_hook = classmethod(refuse), refuse  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        torch.autograd.Function.apply, torch.Tensor.register_hook = before  # type: ignore[method-assign]
-
-
-class _Plain(nn.Module):
-    """The step as `torch.export` wants it: with the model for a child."""
-
-    def __init__(self, step: TrainingStep) -> None:
-        super().__init__()
-        self.model = unwrapped(step.model)
-        self._step = (step,)
-        self.training = step.training
-
-    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return self._step[0].watched_results_of(self.model, tensors)
-
-
-class _Retold(Interpreter):
-    """Runs an exported graph with other parameters and buffers, and tells in which module it is."""
-
-    def __init__(self, module: GraphModule, lent: Mapping[str, Any], enter: Callable[[str, list[str]], None]) -> None:
-        super().__init__(module, garbage_collect_values=False)
-        self._lent = lent
-        self._enter = enter
-
-    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
-        return self._lent[target] if target in self._lent else super().get_attr(target, args, kwargs)
-
-    def run_node(self, n: Node) -> Any:
-        stack = (n.meta.get("nn_module_stack") or {}).values()
-        paths = [str(path).removeprefix("model").removeprefix(".") for path, _ in stack]
-        if n.op == "call_function" and paths:
-            self._enter(paths[-1], paths)
-        return super().run_node(n)
-
-
-LOUD = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")
+_LOUD = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")
 
 
 @dataclass(frozen=True)
-class Joint:
+class JointGraph:
     """The joint graph, and for each of its nodes the path of the module and the line that it comes from.
 
     Beside it are the modules around it that run once.
@@ -154,7 +65,7 @@ class Joint:
     reads: tuple[Assumption, ...]
 
 
-def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: CudaTarget | None = None) -> Joint:
+def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: CudaTarget | None = None) -> JointGraph:
     """The functional forward and backward graph of a training step.
 
     Tensors without content, FakeTensors and those on the meta device, stand for tensors on the device of the others,
@@ -173,7 +84,7 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
     # and how attributes of modules are read. So there is one trace at a time, and none beside torch.compile.
     from torch._dynamo.convert_frame import compile_lock  # 3 s, for those who trace
 
-    knowledge = Knowledge(Evaluation(dict(step.model.named_buffers()), tensors), on_cuda=target is not None)
+    knowledge = ContentTracker(Evaluation(dict(step.model.named_buffers()), tensors), on_cuda=target is not None)
     fake = _faker(knowledge, step, tensors, target)
     step.hold(lambda tensor: tensor if isinstance(tensor, nn.Parameter) and _is_at_hand(tensor) else fake(tensor))
     fakes = tuple(fake(tensor) for tensor in tensors)
@@ -182,7 +93,7 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
     if target is not None:
         step.surroundings = as_on_cuda
     devices = sorted({t.device.index or 0 for t in step.parameters() if t.device.type == "cuda"})
-    paths, lines, passes = ModulePaths(step.model), SourceLines(), AlikePasses()
+    paths, lines, passes = ModulePaths(step.model), SourceLines(), RepeatedPassCheck()
 
     def where(number: int | None) -> tuple[tuple[Any, str], bool]:
         number = None if step.is_in_forward else number
@@ -196,9 +107,9 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
         _tracing(target),
         tracing(TracingContext(knowledge.mode) if alone else None),
         step.reads.recording(),
-        step.left_as_it_was(),
-        UnplannedDraws() as draws,
-        MadeTensors(where) as made,
+        step.restore_afterwards(),
+        RandomSourceCheck() as draws,
+        TensorLeakCheck(where) as made,
     ):
         step.note = made.note
         try:
@@ -209,7 +120,7 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
         except Exception as error:  # whatever a person's model does while it is traced
             if not isinstance(error, CaptureError) or passes.has_refused:
                 draws.refuse(step.model, error)
-            explained = explain(error, step.model, paths.innermost, knowledge.refused)
+            explained = explain_error(error, step.model, paths.innermost, knowledge.refused)
             if isinstance(error, CaptureError):
                 raise explained from error.__cause__
             paths, lines = ModulePaths(step.model), SourceLines()
@@ -224,11 +135,11 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
     knowledge.rest()
     fix_sizes(graph)
     if target is None:
-        note_calls(graph)
+        record_calls(graph)
     _use_names_of_the_model(graph, step.names)
     nodes = graph.graph.nodes
     reads = tuple(knowledge.assumptions)
-    return Joint(
+    return JointGraph(
         graph,
         {node: paths.of(node) for node in nodes},
         {node: paths.once_around(node) for node in nodes},
@@ -258,7 +169,7 @@ def _export_joint(step: nn.Module, fakes: tuple[torch.Tensor, ...]) -> GraphModu
     from torch._functorch.aot_autograd import aot_export_joint_with_descriptors  # 3 s, for those who trace
 
     with _use_lazy_graph_module(True), contextlib.ExitStack() as stack:  # its code is written if somebody asks for it
-        stack.enter_context(WrittenLayouts())
+        stack.enter_context(LayoutRecorder())
         return aot_export_joint_with_descriptors(stack, step, fakes, decompositions={}).graph_module
 
 
@@ -278,7 +189,7 @@ def _is_empty(tensor: torch.Tensor) -> bool:
 
 
 def _faker(
-    knowledge: Knowledge, step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: CudaTarget | None
+    knowledge: ContentTracker, step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: CudaTarget | None
 ) -> Any:
     """A function from tensors to FakeTensors, the same for the same tensor; of each it is known what it contains.
 
@@ -286,7 +197,7 @@ def _faker(
     """
     everything = [*step.parameters(), *step.buffers(), *tensors]
     home = next((t.device for t in everything if t.device.type != "meta"), torch.device("cpu"))
-    given: dict[int, Content | Unknown] = {}
+    given: dict[int, Content | UnknownContent] = {}
     given |= {id(t): GivenTensor("buffer", name=step.names[name]) for name, t in step.named_buffers()}
     given |= {id(tensor): GivenTensor("input", place) for place, tensor in enumerate(tensors)}
     made: dict[int, torch.Tensor] = {}
@@ -299,14 +210,16 @@ def _faker(
             device = torch.device("cpu") if target else device
             with knowledge.mode:
                 empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
-            made[id(tensor)] = knowledge.know(empty, Unknown("inputs or buffers that have a shape but no content"))
+            made[id(tensor)] = knowledge.know(
+                empty, UnknownContent("inputs or buffers that have a shape but no content")
+            )
         else:
             made[id(tensor)] = knowledge.know(knowledge.mode.from_tensor(tensor), given[id(tensor)])
         return made[id(tensor)]
 
     for name, parameter in step.named_parameters():
         if not _is_empty(parameter):
-            unknown = Unknown(f"the parameter {step.names[name]!r}, whose content changes from step to step")
+            unknown = UnknownContent(f"the parameter {step.names[name]!r}, whose content changes from step to step")
             with knowledge.mode if is_sharded(parameter) else contextlib.nullcontext():
                 whole = whole_like(parameter) if is_sharded(parameter) else parameter
             made[id(parameter)] = knowledge.know(knowledge.mode.from_tensor(whole, static_shapes=True), unknown)
@@ -332,13 +245,100 @@ def _use_names_of_the_model(graph: GraphModule, names: dict[str, str]) -> None:
 @contextlib.contextmanager
 def _tracing(target: CudaTarget | None) -> Iterator[None]:
     """What tracing needs, whatever the caller has switched on; torch does not log errors that are explained here."""
-    loggers = [logging.getLogger(name) for name in LOUD]
+    loggers = [logging.getLogger(name) for name in _LOUD]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
         logger.disabled = True
     try:
-        with torch.inference_mode(False), no_autocast(), kernels_of_plain_pytorch(target), casts_are_kept():
+        with torch.inference_mode(False), no_autocast(), eager_kernels(target), cast_cache_in_trace():
             yield
     finally:
         for logger, disabled in zip(loggers, before, strict=True):
             logger.disabled = disabled
+
+
+class ExportedStep(nn.Module):
+    """A training step whose forward pass is an exported graph; tensors and their names are those of ``step``.
+
+    Args:
+        step: the step to export.
+        tensors: its inputs, real or FakeTensors.
+        enter: told the path of the module at each operation, and those of the modules around it.
+
+    Raises:
+        Exception: whatever `torch.export` raises for this model.
+    """
+
+    def __init__(
+        self,
+        step: TrainingStep,
+        tensors: tuple[torch.Tensor, ...],
+        enter: Callable[[str, list[str]], None] = lambda *_: None,
+    ) -> None:
+        super().__init__()
+        self._parameters, self._buffers = step._parameters, step._buffers
+        self.training = step.training
+        quiet = contextlib.redirect_stderr(io.StringIO())
+        with substitute_tensors(step.model, _on_one_device(step)), _only_traceable_gradients(), quiet:
+            program = torch.export.export(_StepWithModel(step), tensors, strict=False)
+        self._graph = (program.module(), enter)  # in a tuple: its parameters are those of the step
+        self._aliases = step.aliases()
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        graph, enter = self._graph
+        held = {**self._parameters, **self._buffers}
+        lent = {f"model.{path}": held[name] for path, name in self._aliases.items()}
+        with use_cast_cache():
+            return _ExportInterpreter(graph, lent, enter).run(*tensors)
+
+
+def _on_one_device(step: TrainingStep) -> dict[int, torch.Tensor]:
+    """What stands for each tensor of the model: for one on the meta device the step's FakeTensor, beside the inputs."""
+    return {id(own): held if own.device.type == "meta" else own for own, held in step.stand_ins()}
+
+
+@contextlib.contextmanager
+def _only_traceable_gradients() -> Iterator[None]:
+    """Refuse what an export silently leaves out: backward passes and hooks that a person wrote."""
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise CaptureError("torch.export would leave out a custom autograd Function or a gradient hook")
+
+    before = (vars(torch.autograd.Function).get("apply"), torch.Tensor.register_hook)
+    torch.autograd.Function.apply, torch.Tensor.register_hook = classmethod(refuse), refuse  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.autograd.Function.apply, torch.Tensor.register_hook = before  # type: ignore[method-assign]
+
+
+class _StepWithModel(nn.Module):
+    """The step as `torch.export` wants it: with the model for a child."""
+
+    def __init__(self, step: TrainingStep) -> None:
+        super().__init__()
+        self.model = unwrap(step.model)
+        self._step = (step,)
+        self.training = step.training
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return self._step[0].watched_results_of(self.model, tensors)
+
+
+class _ExportInterpreter(Interpreter):
+    """Runs an exported graph with other parameters and buffers, and tells in which module it is."""
+
+    def __init__(self, module: GraphModule, lent: Mapping[str, Any], enter: Callable[[str, list[str]], None]) -> None:
+        super().__init__(module, garbage_collect_values=False)
+        self._lent = lent
+        self._enter = enter
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return self._lent[target] if target in self._lent else super().get_attr(target, args, kwargs)
+
+    def run_node(self, n: Node) -> Any:
+        stack = (n.meta.get("nn_module_stack") or {}).values()
+        paths = [str(path).removeprefix("model").removeprefix(".") for path, _ in stack]
+        if n.op == "call_function" and paths:
+            self._enter(paths[-1], paths)
+        return super().run_node(n)

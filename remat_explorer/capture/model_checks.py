@@ -14,10 +14,10 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
 from remat_explorer.capture.nested_tensors import named_inputs, tensors_in
-from remat_explorer.capture.training_step import unwrapped
+from remat_explorer.capture.training_step import unwrap
 from remat_explorer.errors import CaptureError
 
-Check = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], str | None]
+_Check = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], str | None]
 
 
 def require_capturable(
@@ -42,7 +42,7 @@ yet; call the model once with real inputs, which gives lazy modules their shapes
         raise CaptureError(f"a {type(model).__name__} cannot be captured; pass a torch.nn.Module")
     if not isinstance(args, tuple | list):
         raise CaptureError(f"the inputs are a {type(args).__name__}; pass a tuple of them, such as (x,)")
-    for check in CHECKS:
+    for check in _CHECKS:
         if without_device and check is _devices_are_there:
             continue
         if complaint := check(model, tuple(args), dict(kwargs or {})):
@@ -140,7 +140,7 @@ def _devices_agree(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def _takes_these_inputs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-    forward = unwrapped(model).forward
+    forward = unwrap(model).forward
     try:
         signature = inspect.signature(forward).replace(return_annotation=inspect.Signature.empty)
     except (TypeError, ValueError):  # not every callable has one
@@ -173,7 +173,7 @@ def _inputs_hold_no_caches(model: nn.Module, args: tuple[Any, ...], kwargs: dict
     return None
 
 
-CHECKS: tuple[Check, ...] = (
+_CHECKS: tuple[_Check, ...] = (
     _inputs_are_padded,
     _inputs_hold_no_caches,
     _has_shapes,

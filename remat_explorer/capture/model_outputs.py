@@ -1,4 +1,8 @@
-"""What a model returns, taken apart into tensors and put together again."""
+"""What a model returns: from which tensors backward starts, and how results are put together again.
+
+`results_of_output` gives a scalar loss, or the outputs themselves; an `OutputStructure` is how they lie in what the
+model returns.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ class OutputStructure:
         is_loss: whether the one result is the loss; otherwise the loss is computed elsewhere, from these outputs.
         other_losses: how many more scalars there were beside a loss that could be losses, and that a plan leaves out.
 
-    >>> Returned({"logits": Slot(0), "state": Slot(-1), "steps": 3}, False).filled([torch.ones(2)])
+    >>> OutputStructure({"logits": Slot(0), "state": Slot(-1), "steps": 3}, False).filled([torch.ones(2)])
     {'logits': tensor([1., 1.]), 'state': None, 'steps': 3}
     """
 
@@ -104,9 +108,9 @@ def results_of_output(
 
     >>> weight = torch.ones(3, requires_grad=True)
     >>> results_of_output({"logits": weight, "loss": weight.mean()}, None)
-    ((tensor(1., grad_fn=<MeanBackward0>),), Returned(nesting={'logits': -1, 'loss': 0}, is_loss=True))
+    ((tensor(1., grad_fn=<MeanBackward0>),), OutputStructure(nesting={'logits': -1, 'loss': 0}, is_loss=True))
     >>> results_of_output((2 * weight, None), None)
-    ((tensor([2., 2., 2.], grad_fn=<MulBackward0>),), Returned(nesting=(0, None), is_loss=False))
+    ((tensor([2., 2., 2.], grad_fn=<MulBackward0>),), OutputStructure(nesting=(0, None), is_loss=False))
     """
     if loss is loss_elsewhere:
         return _every_tensor(output, given)

@@ -19,7 +19,7 @@ from remat_explorer.graph import Graph
 
 
 @dataclass(frozen=True, eq=False)
-class Placed:
+class Placement:
     """A model and inputs that all lie on ``device``; the model is the person's own unless it had to be moved."""
 
     device: torch.device
@@ -62,10 +62,10 @@ def is_absent_cuda(name: str | torch.device) -> bool:
     return str(name).partition(":")[0] == "cuda" and not torch.cuda.is_available()
 
 
-def home_of(model: nn.Module, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> torch.device:
+def model_device(model: nn.Module, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> torch.device:
     """Where a model lies: the device of its first parameter or buffer, or of its first input where it has none.
 
-    >>> home_of(nn.Linear(1, 1))
+    >>> model_device(nn.Linear(1, 1))
     device(type='cpu')
     """
     tensors = itertools.chain(model.parameters(), model.buffers(), tensors_in((tuple(args), dict(kwargs or {}))))
@@ -74,7 +74,7 @@ def home_of(model: nn.Module, args: tuple[Any, ...] = (), kwargs: dict[str, Any]
 
 def place(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None, device: str | torch.device | None
-) -> Placed:
+) -> Placement:
     """Bring a model and its inputs to a device, as `torch_device` names it, or inputs to the model for None.
 
     Raises:
@@ -82,7 +82,7 @@ def place(
             copied.
     """
     _require_content(model, args, kwargs)
-    target = torch_device(str(home_of(model, args, kwargs)) if device is None else device)
+    target = torch_device(str(model_device(model, args, kwargs)) if device is None else device)
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(target)
@@ -95,7 +95,7 @@ def place(
                 f"{type(model).__name__} cannot be copied to {target} ({type(error).__name__}: {error}); bring it "
                 f"there yourself, with model.to({str(target)!r})"
             ) from error
-    return Placed(target, model, map_tensors(move, tuple(args)), map_tensors(move, dict(kwargs or {})))
+    return Placement(target, model, map_tensors(move, tuple(args)), map_tensors(move, dict(kwargs or {})))
 
 
 def _require_content(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:

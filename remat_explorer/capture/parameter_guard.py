@@ -39,7 +39,7 @@ class ParameterGuard(TorchFunctionMode):
         note: told of each tensor that a call makes and that is of no class of its own, as within `torch.func.vmap`.
 
     >>> layer = nn.Linear(1, 1)
-    >>> with HeldTensors(layer):
+    >>> with ParameterGuard(layer):
     ...     layer.weight.data = torch.ones(1, 1)
     Traceback (most recent call last):
         ...

@@ -24,7 +24,7 @@ _CALL = "remat_explorer_call"
 _UNTOLD = (*RECURRENT_LAYERS, *FUSED_CELLS)  # what these give depends on more than their arguments
 
 
-def note_calls(module: GraphModule) -> None:
+def record_calls(module: GraphModule) -> None:
     """Note from what each call of a traced graph made its new tensors, so that `propagate` need not make them again.
 
     Args:
@@ -35,7 +35,7 @@ def note_calls(module: GraphModule) -> None:
             _note(node)
 
 
-def note_again(node: Node) -> None:
+def record_again(node: Node) -> None:
     """Say that a call with its present arguments gives what the trace had for it."""
     if _CALL in node.meta:
         _note(node)
@@ -83,7 +83,7 @@ def _layout(tensor: Any) -> Any:
 def propagate(module: GraphModule, real: Mapping[Node, torch.Tensor] | None = None) -> Fakes:
     """Run the graph and give the FakeTensors of every node; equal storages have equal `storage_key`.
 
-    Of a call that is as `note_calls` found it they are those of the trace.
+    Of a call that is as `record_calls` found it they are those of the trace.
 
     Keeping the result alive keeps the keys apart: no two storages get one address.
 

@@ -3,10 +3,8 @@
 A group is what one call of it has sharded: its parameters are gathered together, and so are their gradients summed.
 Nothing here imports torch.distributed: where nobody did, nothing is sharded.
 
-The processes that hold a sharded model together, and what they tell each other before they do something together.
-
 A collective waits for every process, so one that goes another way, or fails alone, leaves the others waiting. What a
-process is about to do is told first, and all of them refuse where it differs.
+process is about to do is told first (`ProcessGroup`), and all of them refuse where it differs.
 """
 
 from __future__ import annotations
@@ -83,7 +81,7 @@ def is_sharded(tensor: torch.Tensor) -> bool:
     return isinstance(tensor, _loaded("torch.distributed.tensor", "DTensor"))
 
 
-def own_part(tensor: torch.Tensor) -> torch.Tensor:
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
     """What this process holds of a tensor: of one that is not sharded, all of it."""
     if not is_sharded(tensor):
         return tensor
@@ -116,7 +114,7 @@ def as_part_of(owner: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
     )
 
 
-def drop_hooks(model: nn.Module) -> None:
+def remove_gather_hooks(model: nn.Module) -> None:
     """Take away the hooks that gather parameters around forward; the caller puts them back."""
     for _, module in _sharded_modules(model):
         state: Any = module._get_fsdp_state()  # type: ignore[operator]
@@ -143,7 +141,7 @@ def _require_supported(where: str, group: Any) -> None:
     if any(entry.is_dtensor or entry.fsdp_placement.dim != 0 for entry in group.fsdp_params):
         advice = "leave out shard_placement_fn and tensor parallelism"
         raise _refusal(where, "in another way than by rows of plain parameters", advice)
-    if any(hasattr(own_part(parameter), "fsdp_pre_all_gather") for parameter in parameters):
+    if any(hasattr(local_part(parameter), "fsdp_pre_all_gather") for parameter in parameters):
         raise _refusal(where, "with tensors that change what is gathered", "take plain tensors")
     if len({parameter.dtype for parameter in parameters}) > 1:
         raise _refusal(where, "with parameters of several types", "call fully_shard for each type, or cast them")
@@ -188,7 +186,7 @@ _DOES = (
     "begins a step",
     "has failed, and says why",
 )
-ALIKE = (
+_ALIKE = (
     "Collectives have to come in the same order on each: give every process inputs of the same sizes, such as with "
     "drop_last=True, and change models and modes on all of them alike"
 )
@@ -199,7 +197,7 @@ class DisagreementError(ExecutionError):
 
 
 @dataclass(frozen=True)
-class Processes:
+class ProcessGroup:
     """Those of a group of processes.
 
     Attributes:
@@ -213,7 +211,7 @@ class Processes:
     device: torch.device
 
     @staticmethod
-    def of(model: nn.Module) -> Processes | None:
+    def of(model: nn.Module) -> ProcessGroup | None:
         """The processes that hold a model together, or None if this one has all of it.
 
         Raises:
@@ -222,7 +220,7 @@ class Processes:
         groups = shard_groups(model)
         if not groups:
             return None
-        return Processes(groups[0].processes, groups[0].rank, next(model.parameters()).device)
+        return ProcessGroup(groups[0].processes, groups[0].rank, next(model.parameters()).device)
 
     def told(self, what: int, content: Any) -> list[Any]:
         """What each process tells, in the order of their ranks.
@@ -245,7 +243,7 @@ class Processes:
         """The same for one number of each process, in a single collective."""
         told = self._gathered(torch.tensor([what, number], device=self.device)).tolist()
         if any(other != what for other, _ in told):
-            raise DisagreementError(f"{self._in_words([_DOES[other] for other, _ in told])}. {ALIKE}")
+            raise DisagreementError(f"{self._in_words([_DOES[other] for other, _ in told])}. {_ALIKE}")
         return [number for _, number in told]
 
     def require_same(self, contents: Sequence[Any], differing: str) -> None:
@@ -260,7 +258,7 @@ class Processes:
         """
         if any(content != contents[0] for content in contents):
             others = [rank for rank, content in enumerate(contents) if content != contents[0]]
-            raise DisagreementError(f"process {others[0]} has {differing} than process 0. {ALIKE}")
+            raise DisagreementError(f"process {others[0]} has {differing} than process 0. {_ALIKE}")
 
     def _in_words(self, does: Sequence[str]) -> str:
         other = next(rank for rank, deed in enumerate(does) if deed != does[0])

@@ -1,4 +1,8 @@
-"""Which line of the person's code each operation comes from."""
+"""Which module and which line of the person's code each operation of a trace comes from.
+
+`ModulePaths` and `SourceLines` record at which autograd sequence number execution enters a module or a line. The
+numbers only grow, and the joint graph keeps them on its nodes, for a backward node that of its forward node.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +27,8 @@ from torch.overrides import TorchFunctionMode
 from remat_explorer.capture.training_step import TrainingStep
 from remat_explorer.operation_details import SourceFile
 
-CONTEXT = 4  # lines before and after one that calls into torch
-Place = tuple[str, int]  # path and number of a line
+_CONTEXT = 4  # lines before and after one that calls into torch
+SourceLine = tuple[str, int]  # path and number of a line
 _MODULES = str(Path(torch.nn.__file__).parent / "modules")
 _STANDARD = Path(linecache.__file__).parent
 _OWN = Path(__file__).parent
@@ -44,7 +48,7 @@ class SourceLines(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self._spans: list[tuple[int, Place]] = []
+        self._spans: list[tuple[int, SourceLine]] = []
         self._files: dict[str, SourceFile] = {}
 
     def __torch_function__(
@@ -70,17 +74,17 @@ class SourceLines(TorchFunctionMode):
             self._files[place[0]] = _excerpt(place[0], met)
         return self._files[place[0]]
 
-    def _place(self, node: Node) -> Place | None:
+    def _place(self, node: Node) -> SourceLine | None:
         number = node.meta.get("seq_nr")
         return None if node.meta.get("is_gradient_acc") or number is None else self.at(number)
 
-    def at(self, number: int | None) -> Place | None:
+    def at(self, number: int | None) -> SourceLine | None:
         """The line of an autograd sequence number; of None the last one that was met."""
         at = len(self._spans) if number is None else bisect_right(self._spans, number, key=lambda span: span[0])
         return self._spans[at - 1][1] if at else None
 
 
-def place_of(frame: FrameType | None) -> Place | None:
+def place_of(frame: FrameType | None) -> SourceLine | None:
     """The innermost line of model or loss that is the person's own.
 
     Nothing is found outside of `TrainingStep.results_of`, as for what the export itself calls.
@@ -99,11 +103,11 @@ def _excerpt(path: str, met: set[int]) -> SourceFile:
     """Lines of a file that were met, and those around them; a notebook's cells are in Python's cache of lines."""
     linecache.checkcache(path)
     lines = linecache.getlines(path)
-    wanted = {n for number in met for n in range(number - CONTEXT, number + CONTEXT + 1) if 1 <= n <= len(lines)}
+    wanted = {n for number in met for n in range(number - _CONTEXT, number + _CONTEXT + 1) if 1 <= n <= len(lines)}
     return SourceFile(file_name(path), path, tuple((n, lines[n - 1].rstrip("\n")) for n in sorted(wanted)))
 
 
-def reading_line(frame: FrameType | None) -> tuple[str, str]:
+def line_of_read(frame: FrameType | None) -> tuple[str, str]:
     """The line that reads a number out of a tensor, with its text.
 
     It is the innermost one of the person's own, else that of a module of PyTorch, as of `nn.BatchNorm1d`.

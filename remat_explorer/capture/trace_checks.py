@@ -1,4 +1,8 @@
-"""What forward reads anew in each step and a plan would not: random numbers of Python and NumPy, clocks, counters."""
+"""What forward does anew in each step and a plan would not; checks are entered around a trace, and refuse afterwards.
+
+`RandomSourceCheck`: random numbers of Python and NumPy, and seeds. `RepeatedPassCheck`: clocks, iterators, counters.
+`TensorLeakCheck`: tensors that stay alive in objects outside of the model.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +27,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from remat_explorer.capture.attributes import Changes
-from remat_explorer.capture.snapshots import LONG, PLAIN, Content, TensorContent
+from remat_explorer.capture.snapshots import LONG, PLAIN, Snapshot, TensorSnapshot
 from remat_explorer.capture.source_locations import file_name, place_of
 from remat_explorer.errors import CaptureError
 
-SEEDING = [
+_SEEDING = [
     (place, name)
     for place in (torch, torch.random, torch.cuda, torch.cuda.random)
     for name in ("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state")
@@ -37,18 +41,18 @@ _IN_HOOKS = types.CellType, types.FunctionType, types.MethodType, functools.part
 _Made = tuple[weakref.ref[torch.Tensor], Any, bool]  # with its place, and whether the backward pass has made it
 
 
-class UnplannedDraws:
+class RandomSourceCheck:
     """While entered, notices who draws from the generators of `random` and `numpy.random`, and who sets torch's seed.
 
     The generators of Python and NumPy are left as they were.
     """
 
-    def __enter__(self) -> UnplannedDraws:
+    def __enter__(self) -> RandomSourceCheck:
         self._before = self._last = _states()
         self._drawn: tuple[str, str] | None = None
         self._seeded, self._thread = "", threading.get_ident()
         with ExitStack() as stack:
-            for place, name in SEEDING:
+            for place, name in _SEEDING:
                 stack.enter_context(mock.patch.object(place, name, self._noticed(getattr(place, name))))
             self._patches = stack.pop_all()
         return self
@@ -114,13 +118,13 @@ def _equal(first: Any, second: Any) -> bool:
     return first[2] == second[2] and np.array_equal(first[1], second[1])
 
 
-class AlikePasses(TorchFunctionMode):
+class RepeatedPassCheck(TorchFunctionMode):
     """Compares the calls into torch of each pass, for which it is entered, with those of the first, number by number.
 
     All passes of one trace begin with the same attributes and variables. So what differs was read elsewhere: from a
     clock, an iterator, a generator of random numbers that the model holds, or a counter that no name leads to.
 
-    >>> clock, passes = iter([0.5, 0.75]), AlikePasses()
+    >>> clock, passes = iter([0.5, 0.75]), RepeatedPassCheck()
     >>> for _ in range(2):
     ...     with passes:
     ...         _ = torch.ones(2) * next(clock)
@@ -142,7 +146,7 @@ repeat in every step what was read during the capture. Pass it as an input, keep
         """Whether the calls of two passes were found to differ."""
         return self._refusal is not None
 
-    def __enter__(self) -> AlikePasses:
+    def __enter__(self) -> RepeatedPassCheck:
         self._calls = []
         return super().__enter__()
 
@@ -244,7 +248,7 @@ def _difference(first: Any, second: Any) -> tuple[str, str] | None:
     return next((found for pair in zip(first, second, strict=False) if (found := _difference(*pair))), None)
 
 
-class MadeTensors:
+class TensorLeakCheck:
     """While entered, notes every tensor that a trace makes, to find those that are alive after it.
 
     Args:
@@ -256,7 +260,7 @@ class MadeTensors:
         self._place = place
         self._made: list[_Made] = []  # tensors compare entry by entry
 
-    def __enter__(self) -> MadeTensors:
+    def __enter__(self) -> TensorLeakCheck:
         self._plain = plain = vars(FunctionalTensor)["__new__"]
 
         def make(*args: Any, **kwargs: Any) -> torch.Tensor:
@@ -330,11 +334,11 @@ def _is_of_autograd(holder: Any) -> bool:
     """Whether it may be part of a gradient hook, which autograd keeps in a circle, or looks for tensors itself."""
     if type(holder) is tuple:  # such as the arguments of a partial function
         return any(isinstance(one, functools.partial) for one in gc.get_referrers(holder))
-    return isinstance(holder, (*_IN_HOOKS, types.FrameType, TensorContent))
+    return isinstance(holder, (*_IN_HOOKS, types.FrameType, TensorSnapshot))
 
 
-def _tensors_of(content: Content) -> Iterator[torch.Tensor]:
-    if isinstance(content.value, TensorContent):
+def _tensors_of(content: Snapshot) -> Iterator[torch.Tensor]:
+    if isinstance(content.value, TensorSnapshot):
         yield content.value.tensor
     for _, item in content.items:
         yield from _tensors_of(item)

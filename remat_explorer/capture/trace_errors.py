@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch._functorch._aot_autograd.descriptors import BufferAOTInput, ParamAOTInput, PlainAOTInput
 
-from remat_explorer.capture.input_assumptions import RANDOM, Unknown
+from remat_explorer.capture.input_assumptions import RANDOM, UnknownContent
 from remat_explorer.capture.source_locations import file_name
 from remat_explorer.errors import CaptureError
 
@@ -153,7 +153,9 @@ _KNOWN = (
 )
 
 
-def explain(error: Exception, model: nn.Module, module: str = "", refused: Unknown | None = None) -> CaptureError:
+def explain_error(
+    error: Exception, model: nn.Module, module: str = "", refused: UnknownContent | None = None
+) -> CaptureError:
     """The `CaptureError` for whatever was raised while ``model`` was traced; ``error`` is to be its cause.
 
     Args:
@@ -208,12 +210,12 @@ overwritten in place; plain PyTorch refuses this, too. Use the operation that is
 
 
 @contextlib.contextmanager
-def explained(model: nn.Module) -> Iterator[None]:
+def explain_errors(model: nn.Module) -> Iterator[None]:
     """Raise whatever the body raises as a `CaptureError` that explains it."""
     try:
         yield
     except Exception as error:
-        explanation = explain(error, model)
+        explanation = explain_error(error, model)
         if explanation is error:
             raise
         raise explanation from error
@@ -259,10 +261,10 @@ place, such as ReLU(inplace=False)
             f"forward writes into the buffer {changed.target!r} what still has a gradient, so that the next step would "
             "differentiate through this one, too; write detached content into it, such as state.detach()"
         )
-    return does_more(type(meaning).__name__)
+    return side_effect_error(type(meaning).__name__)
 
 
-def does_more(what: str) -> CaptureError:
+def side_effect_error(what: str) -> CaptureError:
     """The error for ``what``, a call or a result that serves something else than the outputs of the graph."""
     return CaptureError(
         f"forward does more than compute its outputs ({what}), such as raising errors for some data; "

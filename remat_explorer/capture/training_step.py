@@ -1,4 +1,8 @@
-"""A model run with other tensors than its own, and left as it was."""
+"""One training step as one function: from parameters, buffers and inputs to what backward starts from.
+
+`TrainingStep` runs the person's own model with other tensors (`substitute_tensors`), and leaves it as it was. An
+`Example` is the step that a graph was captured from, so that what is made of the graph can be tried on it.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +20,13 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.nn.utils import parametrize
 from torch.utils import _pytree as pytree
 
-from remat_explorer.capture.attributes import Attributes, Changes, GivenInputs, Reads
-from remat_explorer.capture.autocast import Autocast, with_kept_casts
+from remat_explorer.capture.attributes import AttributeReads, AttributeSnapshot, Changes, InputSnapshot
+from remat_explorer.capture.autocast import Autocast, use_cast_cache
 from remat_explorer.capture.model_outputs import Loss, OutputStructure, results_of_output
 from remat_explorer.capture.nested_tensors import map_tensors, tensors_in
 from remat_explorer.capture.parameter_guard import ParameterGuard
-from remat_explorer.capture.sharding import drop_hooks
-from remat_explorer.capture.variables import Variable, variables_around
+from remat_explorer.capture.sharding import remove_gather_hooks
+from remat_explorer.capture.variables import Variable, reachable_variables
 from remat_explorer.errors import CaptureError
 
 _CONTAINERS = (list, dict, set, OrderedDict, defaultdict, deque)
@@ -30,7 +34,7 @@ _REGISTRIES = ("_parameters", "_buffers", "_modules")
 
 
 @contextlib.contextmanager
-def left_as_it_was(model: nn.Module) -> Iterator[None]:
+def restore_afterwards(model: nn.Module) -> Iterator[None]:
     """Undo every change of attributes, and of containers held by attributes, in ``model`` and its parts.
 
     Hooks are such dictionaries: a library may add its own in the first pass, and note on an attribute that it has.
@@ -55,7 +59,7 @@ def left_as_it_was(model: nn.Module) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def borrowed(model: nn.Module, tensors: dict[int, torch.Tensor]) -> Iterator[None]:
+def substitute_tensors(model: nn.Module, tensors: dict[int, torch.Tensor]) -> Iterator[None]:
     """Let ``model`` run with ``tensors`` in place of its own parameters and buffers, and leave it as it was.
 
     Hooks that would gather sharded parameters do not run; what stands for such a parameter is all of it.
@@ -69,8 +73,8 @@ def borrowed(model: nn.Module, tensors: dict[int, torch.Tensor]) -> Iterator[Non
     Raises:
         CaptureError: if a buffer is assigned anew with another shape or type.
     """
-    with left_as_it_was(model):
-        drop_hooks(model)
+    with restore_afterwards(model):
+        remove_gather_hooks(model)
         for module in model.modules():
             registry: dict[str, Any]
             for registry in (module._parameters, module._buffers):
@@ -102,10 +106,10 @@ _OF_TRACE: dict[str, Any] = dict.fromkeys(["elem"])
 _IN_BACKWARD = "a custom function or gradient hook"
 
 
-def unwrapped(model: nn.Module) -> nn.Module:
+def unwrap(model: nn.Module) -> nn.Module:
     """The module inside data-parallel wrappers, which add nothing on one device.
 
-    >>> unwrapped(nn.DataParallel(nn.ReLU()))
+    >>> unwrap(nn.DataParallel(nn.ReLU()))
     ReLU()
     """
     while isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
@@ -162,10 +166,10 @@ class TrainingStep(nn.Module):
         self._stands_for = {**self._parameters, **self._buffers}  # type: ignore[dict-item]
         self.training = model.training
         self.returned: OutputStructure | None = None
-        self.reads = Reads(model)
+        self.reads = AttributeReads(model)
         self.changes: Changes = {}
         self._changes_of_inputs: Changes = {}
-        self.variables = variables_around(model, loss)
+        self.variables = reachable_variables(model, loss)
         self.surroundings: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
         self._watching: tuple[contextlib.AbstractContextManager[object], ...] = ()
         self.is_in_forward = False
@@ -207,7 +211,7 @@ class TrainingStep(nn.Module):
     def aliases(self) -> dict[str, str]:
         """For every name in the model, of one tensor possibly several, the step's own name."""
         own = {id(tensor): name for name, tensor in self._stands_for.items()}
-        model = unwrapped(self.model)
+        model = unwrap(self.model)
         everything = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
         return {path: own[id(tensor)] for path, tensor in everything}
 
@@ -228,7 +232,7 @@ class TrainingStep(nn.Module):
                     f"input tensor {number} is {theirs.dtype} of shape {list(theirs.shape)}, but the model was "
                     f"captured with {mine.dtype} of shape {list(mine.shape)}; shapes are static: capture it again"
                 )
-        return plain_inputs(args, kwargs)
+        return detached_inputs(args, kwargs)
 
     def leaves(self, tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         """What `tensors` gave, or FakeTensors in place of it, as leaves of autograd that require a gradient if the
@@ -249,10 +253,10 @@ class TrainingStep(nn.Module):
             if not self._lent or threading.get_ident() != thread:  # of another thread, or within either pass
                 return grad(*args, **kwargs)
             lent, self._lent = self._lent, []
-            model = unwrapped(self.model)
-            with borrowed(self.model, {id(own): held for own, held in lent}):
-                attributes, held = Attributes(model), ParameterGuard(model, _IN_BACKWARD)
-                marks = _Marks([tensor for pair in lent for tensor in pair], _IN_BACKWARD)
+            model = unwrap(self.model)
+            with substitute_tensors(self.model, {id(own): held for own, held in lent}):
+                attributes, held = AttributeSnapshot(model), ParameterGuard(model, _IN_BACKWARD)
+                marks = _TensorAttributes([tensor for pair in lent for tensor in pair], _IN_BACKWARD)
                 with held.watching_gradients():
                     gradients = grad(*args, **kwargs)
                 held.require_unexchanged()
@@ -278,14 +282,14 @@ class TrainingStep(nn.Module):
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         self._lent = []
         lent = self.stand_ins()
-        with borrowed(self.model, {id(own): held for own, held in lent}):
-            results = self.watched_results_of(unwrapped(self.model), tensors)
+        with substitute_tensors(self.model, {id(own): held for own, held in lent}):
+            results = self.watched_results_of(unwrap(self.model), tensors)
         self._lent = lent
         return results
 
     def watched_results_of(self, model: nn.Module, tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         """The same as `results_of`; what it changes in attributes is noted in ``changes``, and undone."""
-        attributes, held = Attributes(model, self.variables), ParameterGuard(model, note=self.note)
+        attributes, held = AttributeSnapshot(model, self.variables), ParameterGuard(model, note=self.note)
         self.is_in_forward = True
         try:
             with held:
@@ -298,12 +302,12 @@ class TrainingStep(nn.Module):
             attributes.restore()
 
     @contextlib.contextmanager
-    def left_as_it_was(self) -> Iterator[None]:
+    def restore_afterwards(self) -> Iterator[None]:
         """Leave attributes, variables and every ``.grad`` as they were, also those that the backward pass changes."""
         inputs = ((f"input {place}", tensor) for place, tensor in enumerate(tensors_in(self._inputs)))
         tensors = [*self._stands_for.items(), *self.named_parameters(), *inputs]
         self._gradients = [(name, tensor, tensor.grad) for name, tensor in tensors if tensor.is_leaf]
-        self._around = Attributes(unwrapped(self.model), self.variables)
+        self._around = AttributeSnapshot(unwrap(self.model), self.variables)
         try:
             yield
         finally:
@@ -343,11 +347,11 @@ class TrainingStep(nn.Module):
             self._autocast.on(),
             _without_compilation(),
             torch.enable_grad(),
-            with_kept_casts(model),
+            use_cast_cache(model),
             _with_own_parametrizations(),
         ):
             loss, given = self._parts[1], [*tensors, *model.parameters(), *model.buffers()]
-            inputs, marks = GivenInputs(model, args, kwargs), _Marks(given)
+            inputs, marks = InputSnapshot(model, args, kwargs), _TensorAttributes(given)
             try:
                 with self.reads.calling(), self.surroundings(), contextlib.ExitStack() as stack:
                     for watching in self._watching:
@@ -361,7 +365,7 @@ class TrainingStep(nn.Module):
             return results
 
 
-class _Marks:
+class _TensorAttributes:
     """What ``doer`` writes on tensors that outlive it, as ``y.aux = ...`` and ``y.retain_grad()`` do."""
 
     def __init__(self, known: Sequence[torch.Tensor], doer: str = "forward") -> None:
@@ -390,7 +394,7 @@ class _Marks:
                 )
 
 
-def plain_inputs(args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> tuple[torch.Tensor, ...]:
+def detached_inputs(args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> tuple[torch.Tensor, ...]:
     """The tensors among a model's inputs, detached, in the order that `TrainingStep.forward` takes them."""
     with torch.inference_mode(False):  # what inference mode made can take no part in training, but a copy can
         return tuple(t.clone() if t.is_inference() else t.detach() for t in tensors_in((tuple(args), kwargs or {})))
@@ -446,7 +450,7 @@ class Example:
         """Meanwhile training mode, frozen parameters and autocast are as they were; the model is left as it is."""
         parameters = list(self.model.parameters())
         before = [parameter.requires_grad for parameter in parameters]
-        with left_as_it_was(self.model), self.autocast.on():
+        with restore_afterwards(self.model), self.autocast.on():
             for module, training in zip(self.model.modules(), self.training, strict=False):
                 module.training = training
             for parameter, trained in zip(parameters, self.trained, strict=False):

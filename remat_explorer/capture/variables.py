@@ -21,7 +21,7 @@ from torch.nn.modules import module as hooks_of_all
 
 from remat_explorer.capture.snapshots import PLAIN
 
-ABSENT = object()
+UNSET = object()
 _OWN = __name__.partition(".")[0]
 _FOREIGN = (sys.stdlib_module_names - {"__main__"}) | {"torch", "numpy", "builtins"}
 _LIBRARIES = ("site-packages", "dist-packages")
@@ -60,35 +60,35 @@ class Variable:
         return hash(self._key)
 
     def get(self) -> Any:
-        """What is there now, or `ABSENT`."""
+        """What is there now, or `UNSET`."""
         owner, name = self._owner, self._name
         if isinstance(owner, types.CellType):
             try:
                 return owner.cell_contents
             except ValueError:  # not assigned yet
-                return ABSENT
+                return UNSET
         if name is None:
             return owner
-        return (vars(owner) if isinstance(owner, type) else owner).get(name, ABSENT)
+        return (vars(owner) if isinstance(owner, type) else owner).get(name, UNSET)
 
     def put(self, value: Any) -> None:
-        """Let it be ``value``; `ABSENT` removes it."""
+        """Let it be ``value``; `UNSET` removes it."""
         owner, name = self._owner, self._name
         if isinstance(owner, types.CellType):
-            if value is ABSENT:
+            if value is UNSET:
                 del owner.cell_contents
             else:
                 owner.cell_contents = value
         elif isinstance(owner, type) and name is not None:
-            type.__delattr__(owner, name) if value is ABSENT else type.__setattr__(owner, name, value)
+            type.__delattr__(owner, name) if value is UNSET else type.__setattr__(owner, name, value)
         elif name is not None:
-            owner.pop(name, None) if value is ABSENT else owner.__setitem__(name, value)
+            owner.pop(name, None) if value is UNSET else owner.__setitem__(name, value)
 
 
-def variables_around(model: nn.Module, *called: Any) -> list[Variable]:
+def reachable_variables(model: nn.Module, *called: Any) -> list[Variable]:
     """Every variable that the code of a model, of its hooks and of what is ``called`` beside it reaches by name.
 
-    >>> variables_around(nn.Linear(2, 2))
+    >>> reachable_variables(nn.Linear(2, 2))
     []
     """
     return _Search(model, called).found
@@ -127,7 +127,7 @@ class _Search:
 
     def _look_into(self, value: Any, deep: bool = True, libraries: bool = False) -> None:
         """Note the code that belongs to a value."""
-        if value is ABSENT or isinstance(value, (*PLAIN, torch.Tensor)) or not self._is_new(value):
+        if value is UNSET or isinstance(value, (*PLAIN, torch.Tensor)) or not self._is_new(value):
             return
         if isinstance(value, _CODE):
             self._waiting.append((value, libraries))
@@ -239,7 +239,7 @@ class _Search:
         if (name not in space and not is_assigned) or name.startswith("__") or place in self._seen:
             return
         self._seen.add(place)
-        value = space.get(name, ABSENT)
+        value = space.get(name, UNSET)
         if isinstance(value, types.ModuleType):
             if _is_own(value.__name__) and value.__name__ not in self._modules:
                 self._modules[value.__name__] = value

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from remat_explorer.capture.model_outputs import Loss
-from remat_explorer.capture.model_placement import Placed, is_out_of_memory, require_same_structure
+from remat_explorer.capture.model_placement import Placement, is_out_of_memory, require_same_structure
 from remat_explorer.capture.operations.program import Program, Registers
 from remat_explorer.capture.profiling.memory_meter import CudaMeter, memory_meter
 from remat_explorer.capture.profiling.profiling import everything
@@ -57,7 +57,7 @@ class PlanBench:
     def __init__(
         self,
         solution: Solution,
-        placed: Placed,
+        placed: Placement,
         loss: Loss | None,
         cancelled: Callable[[], bool],
         program: Program | None = None,

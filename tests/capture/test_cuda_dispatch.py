@@ -20,9 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from remat_explorer.capture.cuda.answers import as_on_cuda
 from remat_explorer.capture.cuda.target import CudaTarget
-from remat_explorer.capture.fake_tensors import kernel_layouts
+from remat_explorer.capture.eager_kernels import eager_kernels
+from remat_explorer.capture.fake_tensors import kernel_layout_mode
 from remat_explorer.capture.nested_tensors import map_tensors
-from remat_explorer.capture.plain_kernels import kernels_of_plain_pytorch
 from tests.capture.unusual_models import UNUSUAL
 from tests.runtime.kinds_of_models import KINDS, Case
 
@@ -96,7 +96,7 @@ def is_view(operator: Any) -> bool:
 
 def calls_of(case: Case, target: CudaTarget | None) -> tuple[list[Any], Counter[str]]:
     """The forward pass by the tables for a target, or by PyTorch's dispatch for CUDA."""
-    mode, recorded = kernel_layouts(target is not None), Recorded()
+    mode, recorded = kernel_layout_mode(target is not None), Recorded()
 
     def fake(tensor: torch.Tensor) -> torch.Tensor:
         with mode:
@@ -116,7 +116,7 @@ def calls_of(case: Case, target: CudaTarget | None) -> tuple[list[Any], Counter[
         stack.enter_context(torch.no_grad())
         if not torch.cuda.is_available():
             stack.enter_context(sdpa_kernel([SDPBackend.MATH]))
-        stack.enter_context(kernels_of_plain_pytorch(target))
+        stack.enter_context(eager_kernels(target))
         stack.enter_context(enable_python_dispatcher())
         stack.enter_context(mode)
         stack.enter_context(recorded)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from remat_explorer.capture.plain_kernels import traced_dropout
+from remat_explorer.capture.eager_kernels import traced_dropout
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])

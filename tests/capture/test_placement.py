@@ -11,7 +11,7 @@ from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.capture import model_placement
-from remat_explorer.capture.model_placement import home_of, place, require_same_structure, torch_device
+from remat_explorer.capture.model_placement import model_device, place, require_same_structure, torch_device
 from remat_explorer.errors import ExecutionError
 
 X = torch.ones(4, 3, 8, 8)
@@ -47,8 +47,8 @@ def test_auto_is_the_gpu_where_there_is_one(with_a_gpu):
 
 
 def test_a_model_without_tensors_lies_where_its_inputs_do():
-    assert home_of(nn.ReLU(), (torch.ones(1, device="meta"),)) == torch.device("meta")
-    assert home_of(nn.ReLU()) == torch.device("cpu")
+    assert model_device(nn.ReLU(), (torch.ones(1, device="meta"),)) == torch.device("meta")
+    assert model_device(nn.ReLU()) == torch.device("cpu")
 
 
 def test_inputs_come_to_the_model(monkeypatch):

@@ -186,7 +186,7 @@ def test_the_graph_has_the_bytes_of_every_output_that_a_run_of_the_layer_gives(d
 def test_the_workspace_of_a_long_sequence_is_known_from_short_ones(shape, monkeypatch):
     whole = workspace_bytes.__wrapped__(*shape)
     asked = []
-    monkeypatch.setattr(fake_tensors, "LONG", 0)
+    monkeypatch.setattr(fake_tensors, "_LONG_RUN", 0)
     run = fake_tensors._asked
     monkeypatch.setattr(fake_tensors, "_asked", lambda steps, *args: asked.append(steps) or run(steps, *args))
     assert workspace_bytes.__wrapped__(*shape) == whole

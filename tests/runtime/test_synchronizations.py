@@ -75,7 +75,7 @@ def on_a_device(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         transfers.append(len(tensors))
         return plain(tensors)
 
-    monkeypatch.setattr(input_assumptions, "waits_for", lambda tensor: True)
+    monkeypatch.setattr(input_assumptions, "needs_synchronization", lambda tensor: True)
     monkeypatch.setattr(input_assumptions, "numbers_of", counted)
     return transfers
 

@@ -1,6 +1,6 @@
 """Recurrent layers as CUDA computes them without cuDNN: a step at a time, the gates of a step in one fused operation.
 
-Plans run them so on a device, too: see `remat_explorer.capture.plain_kernels`. On the CPU PyTorch multiplies all inputs
+Plans run them so on a device, too: see `remat_explorer.capture.eager_kernels`. On the CPU PyTorch multiplies all inputs
 by the weights at once, and has no fused gates.
 
 Source: PyTorch 2.11 to 2.13, ``aten/src/ATen/native/RNN.cpp`` (order of the operations) and

@@ -22,7 +22,7 @@ from remat_explorer.capture.model_outputs import Loss
 from remat_explorer.capture.nested_tensors import tensors_in
 from remat_explorer.capture.operations.program import Program
 from remat_explorer.capture.snapshots import LONG, PLAIN, address_of, version_of
-from remat_explorer.capture.training_step import plain_inputs
+from remat_explorer.capture.training_step import detached_inputs
 from remat_explorer.graph import Graph
 
 MOST = 200_000  # values that are looked at, and below what number of others each
@@ -65,7 +65,7 @@ def take(
     if last is None or last.graph() is not graph or last.marks != _marks(model, args, kwargs, loss):
         return None
     _last = None
-    is_broken = last.program.assumptions.broken(model, plain_inputs(args, kwargs)) is not None
+    is_broken = last.program.assumptions.broken(model, detached_inputs(args, kwargs)) is not None
     return None if is_broken else replace(last.program, graph=graph)
 
 

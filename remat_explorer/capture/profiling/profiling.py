@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from remat_explorer.capture.autocast import no_autocast
 from remat_explorer.capture.model_outputs import Loss
-from remat_explorer.capture.model_placement import Placed, exact_kernels, place, require_same_structure
+from remat_explorer.capture.model_placement import Placement, exact_kernels, place, require_same_structure
 from remat_explorer.capture.operations.program import Program
 from remat_explorer.capture.profiling.choices_run import ChoicesRun
 from remat_explorer.capture.profiling.last_capture import take
@@ -23,7 +23,7 @@ from remat_explorer.capture.profiling.profile_key import profile_key
 from remat_explorer.capture.profiling.profiling_run import ProfilingRun
 from remat_explorer.capture.profiling.progress_bar import progress_bar
 from remat_explorer.capture.profiling.storage_census import StorageCensus
-from remat_explorer.capture.sharding import MEASURED, PROFILE, Processes
+from remat_explorer.capture.sharding import MEASURED, PROFILE, ProcessGroup
 from remat_explorer.capture.tracing import trace
 from remat_explorer.capture.training_step import TrainingStep
 from remat_explorer.entry_checks import Repeats, require_arguments
@@ -93,7 +93,7 @@ def profile(
     with exact_kernels() if exact else contextlib.nullcontext():
         key = profile_key(program, placed.device, repeats)
         measured = None if refresh else load_profile(key, count, len(graph.values))
-        processes = Processes.of(placed.model)
+        processes = ProcessGroup.of(placed.model)
         if processes is not None and not _is_kept_by_all(processes, graph, measured):
             measured = None
         if measured is None:
@@ -112,7 +112,7 @@ def profile(
     return measured.of(graph)
 
 
-def _is_kept_by_all(processes: Processes, graph: Graph, measured: Profile | None) -> bool:
+def _is_kept_by_all(processes: ProcessGroup, graph: Graph, measured: Profile | None) -> bool:
     """Whether no process has to measure, where all of them have the same step.
 
     Raises:
@@ -130,7 +130,7 @@ def everything(graph: Graph) -> Plan:
 
 def _measured(
     program: Program,
-    placed: Placed,
+    placed: Placement,
     tensors: tuple[torch.Tensor, ...],
     plan: Plan,
     repeats: int,

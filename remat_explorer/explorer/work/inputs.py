@@ -26,9 +26,9 @@ class Inputs:
         Raises:
             ExecutionError: as `remat_explorer.capture.model_placement.place`; tensors without content stay as they are.
         """
-        from remat_explorer.capture.model_placement import home_of, place, torch_device
+        from remat_explorer.capture.model_placement import model_device, place, torch_device
 
-        home = home_of(self.module, self.args, self.kwargs)
+        home = model_device(self.module, self.args, self.kwargs)
         if home.type == "meta" or home == torch_device(device):
             return self
         placed = place(self.module, self.args, self.kwargs, device)

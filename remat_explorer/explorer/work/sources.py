@@ -100,9 +100,9 @@ class Sources:
 
 
 def _home(module: Any) -> str:
-    from remat_explorer.capture.model_placement import home_of
+    from remat_explorer.capture.model_placement import model_device
 
-    home = home_of(module)
+    home = model_device(module)
     return "cpu" if home.type == "meta" else str(home)
 
 

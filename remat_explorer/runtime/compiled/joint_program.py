@@ -10,7 +10,7 @@ import torch
 from torch._functorch._aot_autograd.utils import _is_primal, _is_tangent
 from torch.fx import GraphModule, Node
 
-from remat_explorer.capture.graph_rewrites import clean, is_random, output_node, results_of
+from remat_explorer.capture.graph_rewrites import graph_results, is_random, output_node, rewrite_graph
 from remat_explorer.capture.model_outputs import OutputStructure
 from remat_explorer.capture.operations.assembling import assemble, numbered
 from remat_explorer.capture.operations.backward_order import weight_gradients_first
@@ -84,7 +84,7 @@ def joint_program(module: GraphModule, forward_results: int, in_place: bool = Tr
             node.meta["partitioner_tag"] = "is_backward"
     written = _without_writes(module)
     options = CaptureOptions(contract=in_place)
-    clean(module, options)
+    rewrite_graph(module, options)
     _mark_backward(module, forward_results)
     storages = find_storages(module, propagate(module))
     weight_gradients_first(storages)
@@ -102,7 +102,7 @@ def joint_program(module: GraphModule, forward_results: int, in_place: bool = Tr
         storages.resident_bytes += len(random) * size
     endings = [
         Ending(node, Body(()) if node is None else view_of(node, storages), meaning)
-        for node, meaning in results_of(module)
+        for node, meaning in graph_results(module)
     ]
     kept = len(endings) - len(written)
     number = numbered(storages)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from remat_explorer.capture.model_outputs import Loss
-from remat_explorer.capture.model_placement import Placed, exact_kernels, place
+from remat_explorer.capture.model_placement import Placement, exact_kernels, place
 from remat_explorer.capture.operations.program import Program
 from remat_explorer.capture.profiling.profiling import profile
 from remat_explorer.capture.tracing import trace
@@ -98,7 +98,7 @@ def compare_peers(
     return tuple(dataclasses.replace(peer, predicted_peak=None, predicted_overhead=None) for peer in measurements)
 
 
-def _captured(placed: Placed, loss: Loss | None, progress: PeerProgress) -> tuple[Program, bool]:
+def _captured(placed: Placement, loss: Loss | None, progress: PeerProgress) -> tuple[Program, bool]:
     """The program with every call an operation, and whether it could be profiled, which keeps everything in memory."""
     program = trace(placed.model, placed.args, placed.kwargs, loss, options=AS_PYTORCH_HAS_IT)
     progress.advance()

@@ -21,7 +21,7 @@ _KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 
 
 @contextlib.contextmanager
-def kernels_of_plain_pytorch(target: CudaTarget | None = None) -> Iterator[None]:
+def eager_kernels(target: CudaTarget | None = None) -> Iterator[None]:
     """Trace with the kernels that plain PyTorch takes, where torch replaces them by Python code while it traces.
 
     Args:
