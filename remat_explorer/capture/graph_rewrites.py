@@ -20,6 +20,7 @@ from remat_explorer.capture.in_place_layouts import keep_written_layouts, writte
 from remat_explorer.capture.propagation import Fakes, record_again, run_node, storage_key, tensors_of
 from remat_explorer.capture_options import CaptureOptions
 
+aten = torch.ops.aten
 _RENAMING = (aten.detach.default, aten.alias.default)
 _NORMALIZATIONS = {  # the place of the argument that says whether statistics are those of the batch
     aten.native_batch_norm_backward.default: 7,
@@ -334,6 +335,3 @@ def _draws(node: Node) -> bool:
             given = node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", argument.default_value)
             return bool(given)
     return True
-
-
-aten = torch.ops.aten
