@@ -120,7 +120,7 @@ class ContentTracker:
         self._assume(derivation, "value", value)
         return value
 
-    def know(self, fake: torch.Tensor, content: Content | UnknownContent) -> torch.Tensor:
+    def set_content(self, fake: torch.Tensor, content: Content | UnknownContent) -> torch.Tensor:
         """Say what a FakeTensor contains."""
         setattr(fake, _ATTRIBUTE, content)
         return fake
@@ -130,11 +130,11 @@ class ContentTracker:
         """What was read, each once."""
         return list(self._read.values())
 
-    def rest(self) -> None:
+    def stop(self) -> None:
         """Let the mode know layouts alone from now on, and let go of buffers and inputs: the trace is over."""
         self.mode.dispatch = self._plain  # type: ignore[method-assign]
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Begin a trace anew."""
         self._read.clear()
         self.refused = None
@@ -210,14 +210,14 @@ class ContentTracker:
             unknown = unknown or _SOMETHING
             for leaf in pytree.tree_leaves(args):
                 if isinstance(leaf, FakeTensor):
-                    self.know(leaf, unknown)
+                    self.set_content(leaf, unknown)
         derivation = None if unknown else self.contents.derivation(func, *contents)
         for place, tensor in tensors:
-            self.know(tensor, unknown or DerivedTensor(derivation, place))  # type: ignore[arg-type]
+            self.set_content(tensor, unknown or DerivedTensor(derivation, place))  # type: ignore[arg-type]
 
     def _tell_full(self, tensor: torch.Tensor, value: Any) -> None:
         options = {"dtype": tensor.dtype, "device": tensor.device}
-        self.know(
+        self.set_content(
             tensor, DerivedTensor(self.contents.derivation(aten.full.default, (list(tensor.shape), value), options), 0)
         )
 
@@ -321,7 +321,7 @@ def _sized_by_content(tracker: ContentTracker, operator: Any, args: Any, content
     results = tracker.read_size(derivation)
     fakes = [tracker.empty(r.shape, r.stride(), r.dtype, r.device) for r in results]
     for place, fake in enumerate(fakes):
-        tracker.know(fake, DerivedTensor(derivation, place))
+        tracker.set_content(fake, DerivedTensor(derivation, place))
     return tuple(fakes) if len(operator._schema.returns) > 1 else fakes[0]
 
 
@@ -372,7 +372,7 @@ def _aligned(tracker: ContentTracker, operator: Any, args: Any, contents: Any) -
     kind = (probabilities.dtype, probabilities.device)
     losses = tracker.empty([batch], [1], *kind)
     table = tracker.empty([batch, time, width], [time * width, width, 1], *kind)
-    return tuple(tracker.know(result, _unknown(contents) or _SEVERAL) for result in (losses, table))
+    return tuple(tracker.set_content(result, _unknown(contents) or _SEVERAL) for result in (losses, table))
 
 
 def _multiplied_in_groups(tracker: ContentTracker, operator: Any, args: Any, contents: Any) -> Any:
@@ -390,7 +390,7 @@ def _multiplied_in_groups(tracker: ContentTracker, operator: Any, args: Any, con
     entries = 16 // first.element_size()
     row = math.ceil(size[-1] / entries) * entries
     strides = [row, 1] if len(size) == 2 else [size[1] * row, row, 1]
-    return tracker.know(tracker.empty(size, strides, first.dtype, first.device), _unknown(contents) or _SEVERAL)
+    return tracker.set_content(tracker.empty(size, strides, first.dtype, first.device), _unknown(contents) or _SEVERAL)
 
 
 _SIZED_RESULTS: dict[Any, Callable[[ContentTracker, Any, Any, Any], Any]] = {
@@ -404,8 +404,8 @@ _SEVERAL = UnknownContent("a loss or a product of inputs alone")
 
 def _known(tracker: ContentTracker, operator: Any, contents: Any, result: torch.Tensor) -> torch.Tensor:
     if unknown := _unknown(contents):
-        return tracker.know(result, unknown)
-    return tracker.know(result, DerivedTensor(tracker.contents.derivation(operator, *contents), 0))
+        return tracker.set_content(result, unknown)
+    return tracker.set_content(result, DerivedTensor(tracker.contents.derivation(operator, *contents), 0))
 
 
 def _unknown(contents: Any) -> UnknownContent | None:

@@ -84,8 +84,8 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
     # and how attributes of modules are read. So there is one trace at a time, and none beside torch.compile.
     from torch._dynamo.convert_frame import compile_lock  # 3 s, for those who trace
 
-    knowledge = ContentTracker(Evaluation(dict(step.model.named_buffers()), tensors), on_cuda=target is not None)
-    fake = _faker(knowledge, step, tensors, target)
+    tracker = ContentTracker(Evaluation(dict(step.model.named_buffers()), tensors), on_cuda=target is not None)
+    fake = _faker(tracker, step, tensors, target)
     step.hold(lambda tensor: tensor if isinstance(tensor, nn.Parameter) and _is_at_hand(tensor) else fake(tensor))
     fakes = tuple(fake(tensor) for tensor in tensors)
     for place in step.differentiated:
@@ -105,40 +105,40 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
         compile_lock,
         torch.random.fork_rng(devices),
         _tracing(target),
-        tracing(TracingContext(knowledge.mode) if alone else None),
+        tracing(TracingContext(tracker.mode) if alone else None),
         step.reads.recording(),
         step.restore_afterwards(),
-        RandomSourceCheck() as draws,
-        TensorLeakCheck(where) as made,
+        RandomSourceCheck() as random_sources,
+        TensorLeakCheck(where) as leaks,
     ):
-        step.note = made.note
+        step.note = leaks.note
         try:
-            with paths.watching(draws.look), step.watched_by(lines, passes), step.lent_in_backward():
+            with paths.watching(random_sources.look), step.within(lines, passes), step.substituted_in_backward():
                 graph = _export_joint(step, fakes)
-            draws.refuse(step.model)
+            random_sources.refuse(step.model)
             step.refuse_changes_of_backward()
         except Exception as error:  # whatever a person's model does while it is traced
             if not isinstance(error, CaptureError) or passes.has_refused:
-                draws.refuse(step.model, error)
-            explained = explain_error(error, step.model, paths.innermost, knowledge.refused)
+                random_sources.refuse(step.model, error)
+            explained = explain_error(error, step.model, paths.innermost, tracker.refused)
             if isinstance(error, CaptureError):
                 raise explained from error.__cause__
             paths, lines = ModulePaths(step.model), SourceLines()
-            knowledge.forget()
+            tracker.reset()
             try:
                 graph = _export_joint(ExportedStep(step, fakes, paths.at), fakes)
             except Exception:  # what the export met says less: it comes later, and is not the person's code
                 raise explained from error
             if not any(_is_empty(tensor) for tensor in (*step.model.parameters(), *tensors)):
                 warnings.warn(_exported_in_words(step.model, explained), stacklevel=2)
-    made.refuse_left(step.model, step.changes, _in_words)
-    knowledge.rest()
+    leaks.require_none_alive(step.model, step.changes, _in_words)
+    tracker.stop()
     fix_sizes(graph)
     if target is None:
         record_calls(graph)
     _use_names_of_the_model(graph, step.names)
     nodes = graph.graph.nodes
-    reads = tuple(knowledge.assumptions)
+    reads = tuple(tracker.assumptions)
     return JointGraph(
         graph,
         {node: paths.of(node) for node in nodes},
@@ -189,7 +189,7 @@ def _is_empty(tensor: torch.Tensor) -> bool:
 
 
 def _faker(
-    knowledge: ContentTracker, step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: CudaTarget | None
+    tracker: ContentTracker, step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: CudaTarget | None
 ) -> Any:
     """A function from tensors to FakeTensors, the same for the same tensor; of each it is known what it contains.
 
@@ -208,21 +208,21 @@ def _faker(
         if _is_empty(tensor):
             device = home if tensor.device.type == "meta" else tensor.device
             device = torch.device("cpu") if target else device
-            with knowledge.mode:
+            with tracker.mode:
                 empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
-            made[id(tensor)] = knowledge.know(
+            made[id(tensor)] = tracker.set_content(
                 empty, UnknownContent("inputs or buffers that have a shape but no content")
             )
         else:
-            made[id(tensor)] = knowledge.know(knowledge.mode.from_tensor(tensor), given[id(tensor)])
+            made[id(tensor)] = tracker.set_content(tracker.mode.from_tensor(tensor), given[id(tensor)])
         return made[id(tensor)]
 
     for name, parameter in step.named_parameters():
         if not _is_empty(parameter):
             unknown = UnknownContent(f"the parameter {step.names[name]!r}, whose content changes from step to step")
-            with knowledge.mode if is_sharded(parameter) else contextlib.nullcontext():
+            with tracker.mode if is_sharded(parameter) else contextlib.nullcontext():
                 whole = whole_like(parameter) if is_sharded(parameter) else parameter
-            made[id(parameter)] = knowledge.know(knowledge.mode.from_tensor(whole, static_shapes=True), unknown)
+            made[id(parameter)] = tracker.set_content(tracker.mode.from_tensor(whole, static_shapes=True), unknown)
     return fake
 
 
@@ -287,9 +287,9 @@ class ExportedStep(nn.Module):
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         graph, enter = self._graph
         held = {**self._parameters, **self._buffers}
-        lent = {f"model.{path}": held[name] for path, name in self._aliases.items()}
+        substituted = {f"model.{path}": held[name] for path, name in self._aliases.items()}
         with use_cast_cache():
-            return _ExportInterpreter(graph, lent, enter).run(*tensors)
+            return _ExportInterpreter(graph, substituted, enter).run(*tensors)
 
 
 def _on_one_device(step: TrainingStep) -> dict[int, torch.Tensor]:
@@ -322,19 +322,21 @@ class _StepWithModel(nn.Module):
         self.training = step.training
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return self._step[0].watched_results_of(self.model, tensors)
+        return self._step[0].results_without_changes(self.model, tensors)
 
 
 class _ExportInterpreter(Interpreter):
     """Runs an exported graph with other parameters and buffers, and tells in which module it is."""
 
-    def __init__(self, module: GraphModule, lent: Mapping[str, Any], enter: Callable[[str, list[str]], None]) -> None:
+    def __init__(
+        self, module: GraphModule, substituted: Mapping[str, Any], enter: Callable[[str, list[str]], None]
+    ) -> None:
         super().__init__(module, garbage_collect_values=False)
-        self._lent = lent
+        self._substituted = substituted
         self._enter = enter
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
-        return self._lent[target] if target in self._lent else super().get_attr(target, args, kwargs)
+        return self._substituted[target] if target in self._substituted else super().get_attr(target, args, kwargs)
 
     def run_node(self, n: Node) -> Any:
         stack = (n.meta.get("nn_module_stack") or {}).values()

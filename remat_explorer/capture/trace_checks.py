@@ -279,7 +279,7 @@ class TensorLeakCheck:
         node = torch._C._current_autograd_node()
         self._made.append((weakref.ref(tensor), *self._place(None if node is None else node._sequence_nr())))
 
-    def refuse_left(self, model: nn.Module, changes: Changes, words: Callable[[Any], str]) -> None:
+    def require_none_alive(self, model: nn.Module, changes: Changes, words: Callable[[Any], str]) -> None:
         """Raise an error if a tensor of the trace, which is over, is alive in a place that nobody could restore.
 
         Args:

@@ -163,7 +163,7 @@ def explain_error(
         module: the innermost module that was running, as people name it.
         refused: what that depends on whose content was asked for, if it was.
 
-    >>> print(explain(RuntimeError("output 0 was modified by an inplace operation"), nn.ReLU(), "'0' (ReLU)"))
+    >>> print(explain_error(RuntimeError("output 0 was modified by an inplace operation"), nn.ReLU(), "'0' (ReLU)"))
     ReLU cannot be captured as a static training graph: in '0' (ReLU), a tensor that its backward pass needs is \
 overwritten in place; plain PyTorch refuses this, too. Use the operation that is not in place
     """

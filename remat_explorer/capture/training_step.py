@@ -83,22 +83,22 @@ def substitute_tensors(model: nn.Module, tensors: dict[int, torch.Tensor]) -> It
                 weights = [getattr(module, name, None) for name in module._flat_weights_names]
                 references = [weight if weight is None else weakref.ref(weight) for weight in weights]
                 module._flat_weights, module._flat_weight_refs = weights, references  # or it would notice
-        lent = dict(model.named_buffers(remove_duplicate=False))
+        substituted = dict(model.named_buffers(remove_duplicate=False))
         yield
         for path, buffer in model.named_buffers(remove_duplicate=False):
-            if path in lent and buffer is not lent[path]:
-                _write_back(path, buffer, lent[path])
+            if path in substituted and buffer is not substituted[path]:
+                _write_back(path, buffer, substituted[path])
 
 
-def _write_back(path: str, new: torch.Tensor, lent: torch.Tensor) -> None:
-    if (new.shape, new.dtype) != (lent.shape, lent.dtype):
+def _write_back(path: str, new: torch.Tensor, before: torch.Tensor) -> None:
+    if (new.shape, new.dtype) != (before.shape, before.dtype):
         raise CaptureError(
-            f"the buffer {path!r} is {lent.dtype} of shape {list(lent.shape)} before the forward pass, and {new.dtype} "
-            f"of shape {list(new.shape)} after it: it must keep both. If the model makes it in its first pass, run "
-            "one pass before, on inputs of this size"
+            f"the buffer {path!r} is {before.dtype} of shape {list(before.shape)} before the forward pass, and "
+            f"{new.dtype} of shape {list(new.shape)} after it: it must keep both. If the model makes it in its first "
+            "pass, run one pass before, on inputs of this size"
         )
     with torch.no_grad():
-        lent.copy_(new)
+        before.copy_(new)
 
 
 _PLAIN_TENSORS = torch.Tensor, nn.Parameter, FunctionalTensor
@@ -171,10 +171,10 @@ class TrainingStep(nn.Module):
         self._changes_of_inputs: Changes = {}
         self.variables = reachable_variables(model, loss)
         self.surroundings: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
-        self._watching: tuple[contextlib.AbstractContextManager[object], ...] = ()
+        self._modes: tuple[contextlib.AbstractContextManager[object], ...] = ()
         self.is_in_forward = False
         self.note: Callable[[torch.Tensor], None] = lambda tensor: None
-        self._lent: list[tuple[torch.Tensor, torch.Tensor]] = []  # by the last forward pass
+        self._substituted: list[tuple[torch.Tensor, torch.Tensor]] = []  # by the last forward pass
 
     @property
     def model(self) -> nn.Module:
@@ -195,13 +195,13 @@ class TrainingStep(nn.Module):
             self._buffers[name] = choose(buffer)
 
     @contextlib.contextmanager
-    def watched_by(self, *watching: contextlib.AbstractContextManager[object]) -> Iterator[None]:
-        """Meanwhile model and loss run within ``watching``, modes of torch for example, and nothing else does."""
-        before, self._watching = self._watching, watching
+    def within(self, *modes: contextlib.AbstractContextManager[object]) -> Iterator[None]:
+        """Meanwhile model and loss run within ``modes``, of torch for example, and nothing else does."""
+        before, self._modes = self._modes, modes
         try:
             yield
         finally:
-            self._watching = before
+            self._modes = before
 
     def stand_ins(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Each parameter and buffer of the model, and what the step holds for it."""
@@ -242,25 +242,25 @@ class TrainingStep(nn.Module):
         return tuple(t.detach().requires_grad_() if place in wanted else t for place, t in enumerate(tensors))
 
     @contextlib.contextmanager
-    def lent_in_backward(self) -> Iterator[None]:
-        """Meanwhile the backward pass of a trace, `torch.autograd.grad`, finds in the model what `forward` lent it.
+    def substituted_in_backward(self) -> Iterator[None]:
+        """Meanwhile the backward pass of a trace, `torch.autograd.grad`, finds in the model what `forward` found there.
 
         Custom functions and gradient hooks may run modules there, and differentiate with respect to parameters.
         """
         grad, thread = torch.autograd.grad, threading.get_ident()
 
         def grad_of_trace(*args: Any, **kwargs: Any) -> Any:
-            if not self._lent or threading.get_ident() != thread:  # of another thread, or within either pass
+            if not self._substituted or threading.get_ident() != thread:  # of another thread, or within either pass
                 return grad(*args, **kwargs)
-            lent, self._lent = self._lent, []
+            substituted, self._substituted = self._substituted, []
             model = unwrap(self.model)
-            with substitute_tensors(self.model, {id(own): held for own, held in lent}):
-                attributes, held = AttributeSnapshot(model), ParameterGuard(model, _IN_BACKWARD)
-                marks = _TensorAttributes([tensor for pair in lent for tensor in pair], _IN_BACKWARD)
-                with held.watching_gradients():
+            with substitute_tensors(self.model, {id(own): held for own, held in substituted}):
+                attributes, guard = AttributeSnapshot(model), ParameterGuard(model, _IN_BACKWARD)
+                written = _TensorAttributes([tensor for pair in substituted for tensor in pair], _IN_BACKWARD)
+                with guard.watching_gradients():
                     gradients = grad(*args, **kwargs)
-                held.require_unexchanged()
-                marks.require_none_new(())
+                guard.require_unexchanged()
+                written.require_none_new(())
                 for path, name in attributes.changes().keys() - self.changes:  # what runs again may do so again
                     raise CaptureError(
                         f"{_IN_BACKWARD} changes the attribute {name!r} of {repr(path) if path else 'the model'}, "
@@ -274,27 +274,27 @@ class TrainingStep(nn.Module):
         try:
             yield
         finally:
-            torch.autograd.grad, self._lent = grad, []
+            torch.autograd.grad, self._substituted = grad, []
             for parameter, gradient in before:
                 if parameter.grad is not gradient:  # of the trace
                     parameter.grad = gradient
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        self._lent = []
-        lent = self.stand_ins()
-        with substitute_tensors(self.model, {id(own): held for own, held in lent}):
-            results = self.watched_results_of(unwrap(self.model), tensors)
-        self._lent = lent
+        self._substituted = []
+        substituted = self.stand_ins()
+        with substitute_tensors(self.model, {id(own): held for own, held in substituted}):
+            results = self.results_without_changes(unwrap(self.model), tensors)
+        self._substituted = substituted
         return results
 
-    def watched_results_of(self, model: nn.Module, tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    def results_without_changes(self, model: nn.Module, tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         """The same as `results_of`; what it changes in attributes is noted in ``changes``, and undone."""
-        attributes, held = AttributeSnapshot(model, self.variables), ParameterGuard(model, note=self.note)
+        attributes, guard = AttributeSnapshot(model, self.variables), ParameterGuard(model, note=self.note)
         self.is_in_forward = True
         try:
-            with held:
+            with guard:
                 results = self.results_of(model, tensors)
-            held.require_unexchanged()
+            guard.require_unexchanged()
             self.changes = {**attributes.changes(), **self._changes_of_inputs}
             return results
         finally:
@@ -351,13 +351,13 @@ class TrainingStep(nn.Module):
             _with_own_parametrizations(),
         ):
             loss, given = self._parts[1], [*tensors, *model.parameters(), *model.buffers()]
-            inputs, marks = InputSnapshot(model, args, kwargs), _TensorAttributes(given)
+            inputs, written = InputSnapshot(model, args, kwargs), _TensorAttributes(given)
             try:
                 with self.reads.calling(), self.surroundings(), contextlib.ExitStack() as stack:
-                    for watching in self._watching:
-                        stack.enter_context(watching)
+                    for mode in self._modes:
+                        stack.enter_context(mode)
                     output = model(*args, **kwargs)
-                    marks.require_none_new(tensors_in(output))
+                    written.require_none_new(tensors_in(output))
                     results, self.returned = results_of_output(output, loss, given)
                 self._changes_of_inputs = inputs.changes(output, self.returned.filled(results))
             finally:

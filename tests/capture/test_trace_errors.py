@@ -46,9 +46,7 @@ class ThroughNumpy(torch.autograd.Function):
 
 def test_every_error_says_where_it_was_met():
     model = nn.Sequential(linear(), nn.Sequential(nn.ReLU(), Part(lambda s, y: y if y.sum() > 0 else -y)))
-    with pytest.raises(
-        CaptureError, match=r"in '1\.1' \(Part\), at test_explained_errors\.py:\d+ `.*if y\.sum\(\) > 0"
-    ):
+    with pytest.raises(CaptureError, match=r"in '1\.1' \(Part\), at test_trace_errors\.py:\d+ `.*if y\.sum\(\) > 0"):
         rx.capture(model, (x(),))
 
 
@@ -127,8 +125,8 @@ def seeded(y: torch.Tensor, restored: bool = True) -> torch.Tensor:
             "writes in place to a tensor that is neither a parameter nor a buffer of the model. Make it a buffer",
         ),
         (lambda s, y: y * float(np.random.rand()), "forward draws from Python's numpy.random"),
-        (lambda s, y: seeded(y), r"at test_explained_errors.py:\d+, forward sets the seed .* before the step"),
-        (lambda s, y: seeded(y, False), r"at test_explained_errors.py:\d+, forward sets the seed .* before the step"),
+        (lambda s, y: seeded(y), r"at test_trace_errors.py:\d+, forward sets the seed .* before the step"),
+        (lambda s, y: seeded(y, False), r"at test_trace_errors.py:\d+, forward sets the seed .* before the step"),
         (lambda s, y: s.layer(y, 3), r"TypeError: Linear.forward\(\) takes 2 positional arguments but 3 were given"),
     ],
 )

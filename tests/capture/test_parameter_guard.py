@@ -108,7 +108,7 @@ def test_data_that_is_given_to_a_result_is_refused():
 
 
 def test_the_refusal_names_the_line():
-    with pytest.raises(CaptureError, match=r"test_held_tensors\.py:\d+ `parameter\.data = parameter\.data \* 0\.9`"):
+    with pytest.raises(CaptureError, match=r"test_parameter_guard\.py:\d+ `parameter\.data = parameter\.data \* 0\.9`"):
         rx.capture(Scaled(a_moving_average_of_all), (x,))
 
 

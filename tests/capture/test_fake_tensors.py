@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -105,3 +108,29 @@ def test_a_loss_that_stays_does_not_hold_the_memory_of_its_summands(loss):
     assert [value.bytes for value in graph.values if value.name == "loss"] == [4]
     whole = functional.mse_loss(torch.ones(8, 8), torch.ones(8, 8))
     assert whole.untyped_storage().nbytes() == 256  # what PyTorch would keep
+
+
+PROGRAM = """
+import threading
+import torch
+import remat_explorer as rx
+
+graphs = []
+
+def capture():
+    graphs.append(rx.models.load("mlp", batch=2).graph)
+    graphs.append(rx.capture(torch.nn.Linear(2, 2), (torch.ones(1, 2),)))
+
+for _ in range(4):
+    thread = threading.Thread(target=capture)
+    thread.start()
+    thread.join()
+    held = [bytearray(100) for _ in range(100_000)]  # what the thread has freed is written over
+print(len(graphs))
+"""
+
+
+def test_captures_in_one_thread_after_the_other_leave_the_process_alive() -> None:
+    # A CUDA build of PyTorch 2.11 without a device crashed here; other builds never did.
+    run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300)
+    assert (run.returncode, run.stdout) == (0, "8\n"), run.stderr[-2000:]
