@@ -20,8 +20,7 @@ from torch import nn
 
 from remat_explorer.callable_module import make_callable
 from remat_explorer.capture.cuda.target import target_of
-from remat_explorer.capture.model_outputs import Loss, loss_elsewhere
-from remat_explorer.capture.nested_tensors import tensors_in
+from remat_explorer.capture.inputs_and_outputs import Loss, loss_elsewhere, tensors_in
 from remat_explorer.capture.operations.devices import find_device
 from remat_explorer.capture.profiling.last_capture import keep
 from remat_explorer.capture.profiling.profiling import profile

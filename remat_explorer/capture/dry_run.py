@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from remat_explorer.capture.attributes import AttributeSnapshot, Changes, Place
 from remat_explorer.capture.fake_tensors import fake_tensor_mode
-from remat_explorer.capture.model_outputs import Loss
+from remat_explorer.capture.inputs_and_outputs import Loss
 from remat_explorer.capture.sharding import is_sharded, whole_like
 from remat_explorer.capture.snapshots import Snapshot
 from remat_explorer.capture.training_step import TrainingStep, substitute_tensors, unwrap

@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
-from remat_explorer.capture.nested_tensors import named_inputs, tensors_in
+from remat_explorer.capture.inputs_and_outputs import named_inputs, tensors_in
 from remat_explorer.capture.training_step import unwrap
 from remat_explorer.errors import CaptureError
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
-from remat_explorer.capture.nested_tensors import map_tensors, tensors_in
+from remat_explorer.capture.inputs_and_outputs import map_tensors, tensors_in
 from remat_explorer.errors import ExecutionError
 from remat_explorer.graph import Graph
 

@@ -34,10 +34,9 @@ from remat_explorer.capture.graph_rewrites import (
     rewrite_graph,
 )
 from remat_explorer.capture.input_assumptions import Assumptions
+from remat_explorer.capture.inputs_and_outputs import Loss, OutputStructure, named_inputs
 from remat_explorer.capture.joint_trace import trace_joint
 from remat_explorer.capture.model_checks import require_capturable
-from remat_explorer.capture.model_outputs import Loss, OutputStructure
-from remat_explorer.capture.nested_tensors import named_inputs
 from remat_explorer.capture.operations.assembling import assemble, numbered
 from remat_explorer.capture.operations.backward_order import weight_gradients_first
 from remat_explorer.capture.operations.bodies import bodies_of_choices, body_of, in_place_bodies, view_of

@@ -22,8 +22,7 @@ from torch.utils import _pytree as pytree
 
 from remat_explorer.capture.attributes import AttributeReads, AttributeSnapshot, Changes, InputSnapshot
 from remat_explorer.capture.autocast import Autocast, use_cast_cache
-from remat_explorer.capture.model_outputs import Loss, OutputStructure, results_of_output
-from remat_explorer.capture.nested_tensors import map_tensors, tensors_in
+from remat_explorer.capture.inputs_and_outputs import Loss, OutputStructure, map_tensors, results_of_output, tensors_in
 from remat_explorer.capture.parameter_guard import ParameterGuard
 from remat_explorer.capture.sharding import remove_gather_hooks
 from remat_explorer.capture.variables import Variable, reachable_variables

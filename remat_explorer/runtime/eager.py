@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from remat_explorer.capture.autocast import no_autocast
-from remat_explorer.capture.model_outputs import Loss
+from remat_explorer.capture.inputs_and_outputs import Loss
 from remat_explorer.capture.model_placement import Placement, is_out_of_memory
 from remat_explorer.capture.sharding import shard_groups
 from remat_explorer.capture.trace_errors import first_line

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from remat_explorer.capture.model_outputs import Loss
+from remat_explorer.capture.inputs_and_outputs import Loss
 from remat_explorer.capture.model_placement import exact_kernels, place
 from remat_explorer.capture.operations.program import Program
 from remat_explorer.capture.profiling.memory_meter import released_library_workspaces

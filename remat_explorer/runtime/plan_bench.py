@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from remat_explorer.capture.model_outputs import Loss
+from remat_explorer.capture.inputs_and_outputs import Loss
 from remat_explorer.capture.model_placement import Placement, is_out_of_memory, require_same_structure
 from remat_explorer.capture.operations.program import Program, Registers
 from remat_explorer.capture.profiling.memory_meter import CudaMeter, memory_meter

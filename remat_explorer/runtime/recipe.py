@@ -14,7 +14,7 @@ from torch import nn
 from remat_explorer.allocator import reserved_of
 from remat_explorer.capture.attributes import Place
 from remat_explorer.capture.input_assumptions import BrokenAssumption
-from remat_explorer.capture.model_outputs import Loss
+from remat_explorer.capture.inputs_and_outputs import Loss
 from remat_explorer.capture.operations.program import Program
 from remat_explorer.capture.profiling.profiling import profile
 from remat_explorer.capture.sharding import ProcessGroup

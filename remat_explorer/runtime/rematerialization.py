@@ -16,7 +16,7 @@ from torch._compile import _disable_dynamo
 
 from remat_explorer.capture.dry_run import store_placeholders
 from remat_explorer.capture.input_assumptions import BrokenAssumption
-from remat_explorer.capture.nested_tensors import tensors_in
+from remat_explorer.capture.inputs_and_outputs import tensors_in
 from remat_explorer.capture.sharding import reshard, shard_groups
 from remat_explorer.capture.training_step import detached_inputs
 from remat_explorer.documents import write_text

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from remat_explorer.capture.inputs_and_outputs import Loss
 from remat_explorer.capture.model_checks import require_capturable
-from remat_explorer.capture.model_outputs import Loss
 from remat_explorer.capture.sharding import ProcessGroup
 from remat_explorer.entry_checks import Seconds, require_arguments
 from remat_explorer.errors import ExecutionError

@@ -13,7 +13,7 @@ from torch.nn.utils import parametrize
 from torch.utils import _pytree as pytree
 
 from remat_explorer.capture.autocast import Autocast
-from remat_explorer.capture.nested_tensors import map_leaves
+from remat_explorer.capture.inputs_and_outputs import map_leaves
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 

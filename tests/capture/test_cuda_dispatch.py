@@ -22,7 +22,7 @@ from remat_explorer.capture.cuda.answers import as_on_cuda
 from remat_explorer.capture.cuda.target import CudaTarget
 from remat_explorer.capture.eager_kernels import eager_kernels
 from remat_explorer.capture.fake_tensors import kernel_layout_mode
-from remat_explorer.capture.nested_tensors import map_tensors
+from remat_explorer.capture.inputs_and_outputs import map_tensors
 from tests.capture.unusual_models import UNUSUAL
 from tests.runtime.kinds_of_models import KINDS, Case
 

@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 import remat_explorer as rx
-from remat_explorer.capture.nested_tensors import tensors_in
+from remat_explorer.capture.inputs_and_outputs import tensors_in
 from remat_explorer.capture.profiling.memory_meter import CpuMeter
 from tests.runtime.heads import NAMES, Heads, X, differing, gradients, keeping, recomputing
 from tests.runtime.kinds_of_models import Made, linear

@@ -13,7 +13,7 @@ from torch.fx.node import map_arg
 
 from remat_explorer.capture.attributes import AttributeReads, Changes
 from remat_explorer.capture.input_assumptions import Assumptions
-from remat_explorer.capture.model_outputs import OutputStructure
+from remat_explorer.capture.inputs_and_outputs import OutputStructure
 from remat_explorer.capture.sharding import local_part
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute

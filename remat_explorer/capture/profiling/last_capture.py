@@ -18,8 +18,7 @@ import torch
 from torch import nn
 
 from remat_explorer.capture.autocast import Autocast
-from remat_explorer.capture.model_outputs import Loss
-from remat_explorer.capture.nested_tensors import tensors_in
+from remat_explorer.capture.inputs_and_outputs import Loss, tensors_in
 from remat_explorer.capture.operations.program import Program
 from remat_explorer.capture.snapshots import LONG, PLAIN, address_of, version_of
 from remat_explorer.capture.training_step import detached_inputs

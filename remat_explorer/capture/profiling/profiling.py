@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from remat_explorer.capture.autocast import no_autocast
-from remat_explorer.capture.model_outputs import Loss
+from remat_explorer.capture.inputs_and_outputs import Loss
 from remat_explorer.capture.model_placement import Placement, exact_kernels, place, require_same_structure
 from remat_explorer.capture.operations.program import Program
 from remat_explorer.capture.profiling.choices_run import ChoicesRun

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from remat_explorer.capture.attributes import REGISTRIES, AttributeReads, Place
-from remat_explorer.capture.model_outputs import Loss
+from remat_explorer.capture.inputs_and_outputs import Loss
 from remat_explorer.capture.snapshots import ABSENT, MISSING, PLAIN, Snapshot, SnapshotTaker
 from remat_explorer.errors import ExecutionError
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from remat_explorer.capture.attributes import Changes, InputEntry, Place
 from remat_explorer.capture.dry_run import dry_run_forward, has_placeholder
-from remat_explorer.capture.model_outputs import Loss
+from remat_explorer.capture.inputs_and_outputs import Loss
 from remat_explorer.capture.snapshots import ABSENT, Snapshot
 from remat_explorer.capture.variables import Variable
 from remat_explorer.errors import ExecutionError

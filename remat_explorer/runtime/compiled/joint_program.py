@@ -11,7 +11,7 @@ from torch._functorch._aot_autograd.utils import _is_primal, _is_tangent
 from torch.fx import GraphModule, Node
 
 from remat_explorer.capture.graph_rewrites import graph_results, is_random, output_node, rewrite_graph
-from remat_explorer.capture.model_outputs import OutputStructure
+from remat_explorer.capture.inputs_and_outputs import OutputStructure
 from remat_explorer.capture.operations.assembling import assemble, numbered
 from remat_explorer.capture.operations.backward_order import weight_gradients_first
 from remat_explorer.capture.operations.bodies import body_of, in_place_bodies, view_of

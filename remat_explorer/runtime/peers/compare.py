@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from remat_explorer.capture.model_outputs import Loss
+from remat_explorer.capture.inputs_and_outputs import Loss
 from remat_explorer.capture.model_placement import Placement, exact_kernels, place
 from remat_explorer.capture.operations.program import Program
 from remat_explorer.capture.profiling.profiling import profile

@@ -20,8 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from remat_explorer.capture.fake_tensors import fake_tensor_mode
+from remat_explorer.capture.inputs_and_outputs import tensors_in
 from remat_explorer.capture.model_placement import Placement, exact_kernels, model_device, place
-from remat_explorer.capture.nested_tensors import tensors_in
 from remat_explorer.capture.profiling.memory_meter import memory_meter
 from remat_explorer.capture.trace_errors import first_line
 from remat_explorer.capture.training_step import Example, TrainingStep, substitute_tensors, unwrap
