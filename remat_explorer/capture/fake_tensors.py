@@ -104,13 +104,7 @@ _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 def _with_kernel_strides(
     mode: FakeTensorMode, func: Any, result: Any, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Any:
-    """What a view, or an operation entry by entry, gives with the strides of its kernel.
-
-    Args:
-        mode: the mode of the FakeTensors.
-        func, args, kwargs: the call.
-        result: what was predicted for it, which is given back for every other call.
-    """
+    """What a view, or an operation entry by entry, gives with the strides of its kernel; else what was predicted."""
     if not isinstance(result, torch.Tensor) or 1 not in result.shape or not _is_concerned(func):
         return result
     tensors = [part for part in pytree.arg_tree_leaves(*args, **kwargs) if isinstance(part, torch.Tensor)]
@@ -379,12 +373,7 @@ def _elementwise(*positions: int) -> _Layout:
 
 
 def _reduced_in_place(reduction: int, *operands: int) -> _Layout:
-    """One number in the storage of what was added up, or what is not reduced.
-
-    Args:
-        reduction: position of the argument that says how entries are reduced; the mean (1) is the default.
-        operands: positions of what the entries are computed from.
-    """
+    """One number in the storage of what was added up, or what is not reduced; of arguments by their positions."""
 
     def layout(result: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:
         if (args[reduction] if len(args) > reduction else 1) == _NO_REDUCTION:

@@ -150,11 +150,7 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
 
 
 def _in_words(place: tuple[Any, str]) -> str:
-    """A line and the path of a module, for people.
-
-    >>> _in_words((("/home/me/net.py", 12), "layers.0"))
-    "at net.py:12 in 'layers.0'"
-    """
+    """A line and the path of a module: ``at net.py:12 in 'layers.0'``."""
     line, path = place
     parts = (f"at {file_name(line[0])}:{line[1]}" if line else "", f"in {path!r}" if path else "")
     return " ".join(part for part in parts if part)
