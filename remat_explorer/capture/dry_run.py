@@ -188,10 +188,10 @@ def _written_tensors(before: Snapshot, after: Snapshot) -> Snapshot:
 class TensorPlaceholder(torch.Tensor):
     """Stands where forward would have stored a tensor; to compute with it is an error, so that nothing old is used.
 
-    >>> mark = TensorPlaceholder.of("the map is not there")
-    >>> isinstance(mark, torch.Tensor), mark
+    >>> placeholder = TensorPlaceholder.of("the map is not there")
+    >>> isinstance(placeholder, torch.Tensor), placeholder
     (True, <the map is not there>)
-    >>> torch.ones(2) + mark
+    >>> torch.ones(2) + placeholder
     Traceback (most recent call last):
         ...
     remat_explorer.errors.ExecutionError: the map is not there
@@ -203,9 +203,9 @@ class TensorPlaceholder(torch.Tensor):
     @functools.cache
     def of(words: str) -> TensorPlaceholder:
         """The placeholder that says so, the same for the same words: attributes hold the same after each step."""
-        mark = torch.empty(0).as_subclass(TensorPlaceholder)
-        mark.words = words
-        return mark
+        placeholder = torch.empty(0).as_subclass(TensorPlaceholder)
+        placeholder.words = words
+        return placeholder
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -242,31 +242,31 @@ def store_placeholders(model: nn.Module, write_only: Mapping[Place, Snapshot]) -
     """
     for (path, name), content in write_only.items():
         if isinstance(path, Variable):
-            mark = TensorPlaceholder.of(f"{path.words} {_IS_NOT_THERE}. Return it from forward")
-            path.put(_with_placeholders(path.get(), content, mark))
+            placeholder = TensorPlaceholder.of(f"{path.words} {_IS_NOT_THERE}. Return it from forward")
+            path.put(_with_placeholders(path.get(), content, placeholder))
             continue
         module = model.get_submodule(path)
         of = f"{path!r} ({type(module).__name__})" if path else f"the model ({type(module).__name__})"
         advice = _OF_HOOKS if module._forward_pre_hooks else _OF_FORWARD
-        mark = TensorPlaceholder.of(f"the attribute {name} of {of} {_IS_NOT_THERE}. {advice}")
+        placeholder = TensorPlaceholder.of(f"the attribute {name} of {of} {_IS_NOT_THERE}. {advice}")
         held = vars(module)
-        held[name] = _with_placeholders(held.get(name, UNSET), content, mark)
+        held[name] = _with_placeholders(held.get(name, UNSET), content, placeholder)
 
 
-def _with_placeholders(value: Any, content: Snapshot, mark: TensorPlaceholder) -> Any:
+def _with_placeholders(value: Any, content: Snapshot, placeholder: TensorPlaceholder) -> Any:
     """``value`` with a placeholder for each tensor of a snapshot; lists and dictionaries are changed in place."""
     if content.kind == "tensor":
-        return mark
+        return placeholder
     kind = content.value if content.kind == "container" and isinstance(content.value, type) else None
     if kind is None or not issubclass(kind, list | dict | tuple | deque):
         return None if value is UNSET else value
     if issubclass(kind, tuple) or type(value) is not kind:
-        parts = {key: _with_placeholders(UNSET, item, mark) for key, item in content.items}
+        parts = {key: _with_placeholders(UNSET, item, placeholder) for key, item in content.items}
         return parts if issubclass(kind, dict) else (deque if issubclass(kind, deque) else list)(parts.values())
     for key, item in content.items:
         if isinstance(value, dict) or key < len(value):
             there = value.get(key, UNSET) if isinstance(value, dict) else value[key]
-            value[key] = _with_placeholders(there, item, mark)
+            value[key] = _with_placeholders(there, item, placeholder)
         elif key == len(value):
-            value.append(_with_placeholders(UNSET, item, mark))
+            value.append(_with_placeholders(UNSET, item, placeholder))
     return value
