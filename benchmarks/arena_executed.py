@@ -11,7 +11,7 @@ from torch import nn
 from torch._functorch import config
 
 import remat_explorer as rx
-from remat_explorer.capture.step.placement import exact_kernels, place
+from remat_explorer.capture.model_placement import exact_kernels, place
 from remat_explorer.errors import RematError
 from remat_explorer.graph import Graph
 from remat_explorer.judging import Contender

@@ -47,7 +47,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import remat_explorer as rx
 from remat_explorer.cache_folder import ENVIRONMENT
 from remat_explorer.capture.memory_meter import memory_meter
-from remat_explorer.capture.step.placement import exact_kernels
+from remat_explorer.capture.model_placement import exact_kernels
 from remat_explorer.errors import RematError
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.interpreter import Interpreter

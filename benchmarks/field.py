@@ -52,7 +52,7 @@ from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.capture.memory_meter import memory_meter
-from remat_explorer.capture.step.training_step import plain_inputs
+from remat_explorer.capture.training_step import detached_inputs
 from remat_explorer.errors import RematError
 from remat_explorer.quantities import format_bytes, format_overhead
 
@@ -224,7 +224,7 @@ def gradients_that_differ(mine: nn.Module, theirs: nn.Module) -> list[str]:
 def constant_bytes(made: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """Bytes that count as resident, but are made in each step: of constants, such as positions."""
     program = made.rematerialization.plans[-1].halves.program
-    registers = program.bind(made.rematerialization.model, plain_inputs(args, kwargs), tangents=False)
+    registers = program.bind(made.rematerialization.model, detached_inputs(args, kwargs), tangents=False)
     made_first = [registers[node].untyped_storage() for body in program.prologue for node in body.outputs.values()]
     return sum({storage._cdata: storage.nbytes() for storage in made_first}.values())
 

@@ -34,7 +34,7 @@ from torch.multiprocessing.spawn import spawn
 
 import remat_explorer as rx
 from remat_explorer.capture.memory_meter import CpuMeter
-from remat_explorer.capture.step.sharding import own_part
+from remat_explorer.capture.sharding import local_part
 from remat_explorer.plan import Compute
 from remat_explorer.quantities import format_bytes, format_seconds
 
@@ -124,7 +124,7 @@ def metered(model: nn.Module, args: tuple[torch.Tensor, ...]) -> list[int]:
     """The peaks of `STEPS` steps in bytes, parts, buffers and inputs included, after one that warms up."""
     outcome(model, args)
     forget(model)
-    there = sum(t.untyped_storage().nbytes() for t in (*map(own_part, model.parameters()), *model.buffers(), *args))
+    there = sum(t.untyped_storage().nbytes() for t in (*map(local_part, model.parameters()), *model.buffers(), *args))
     peaks = []
     for _ in range(STEPS):
         with CpuMeter() as meter, meter.section():
@@ -140,7 +140,7 @@ def outcome(model: nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[float, li
     torch.manual_seed(0)
     loss = model(*args)
     loss.backward()
-    return loss.item(), [own_part(p.grad) for p in model.parameters() if p.grad is not None]
+    return loss.item(), [local_part(p.grad) for p in model.parameters() if p.grad is not None]
 
 
 def forget(model: nn.Module) -> None:

@@ -27,7 +27,7 @@ from report import publish
 from torch import nn
 
 import remat_explorer as rx
-from remat_explorer.capture.step.placement import exact_kernels, place
+from remat_explorer.capture.model_placement import exact_kernels, place
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead
 from remat_explorer.runtime.eager import Eager

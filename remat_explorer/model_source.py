@@ -1,13 +1,26 @@
-"""A model that commands can capture and run, wherever it comes from."""
+"""A model that commands can capture and run, such as what a function of a person's own file makes.
+
+`load_model_file` takes `path/to/file.py:function`, where the function makes model and inputs; `capture_source` gives
+the training graph.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+import importlib.machinery
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from remat_explorer.capture_options import CaptureOptions
+from remat_explorer.errors import ModelError, UnknownNameError
 
 if TYPE_CHECKING:
     import torch
@@ -52,7 +65,7 @@ def capture_source(source: Source, costs: str | None = None, options: CaptureOpt
         UnknownNameError: if no rates of such a device are known.
     """
     from remat_explorer.capture import capture
-    from remat_explorer.capture.fake_mode import fake_tensor_mode
+    from remat_explorer.capture.fake_tensors import fake_tensor_mode
 
     with fake_tensor_mode():
         args = source.make_args()
@@ -60,3 +73,138 @@ def capture_source(source: Source, costs: str | None = None, options: CaptureOpt
     chosen["kernels"] = source.kernels
     graph = capture(source.module, args, source.kwargs, source.loss, device=device, **chosen)
     return graph if source.name is None else dataclasses.replace(graph, name=source.name)
+
+
+_FORM = "(model, args), (model, args, kwargs) or (model, args, kwargs, loss), where args is a tuple and kwargs a dict"
+
+
+def is_model_file(text: str) -> bool:
+    """Whether an argument is meant as a function of a file, with the function or without.
+
+    >>> is_model_file("nets/big.py:make_model"), is_model_file("big.py"), is_model_file("vgg16")
+    (True, True, False)
+    """
+    return text.endswith(".py") or ".py:" in text
+
+
+def load_model_file(text: str) -> Source:
+    """What the function ``path/to/file.py:function`` makes. The file's folder can be imported from while it runs.
+
+    Raises:
+        ModelError: if there is no such file, it or the function raises, or something else comes out.
+        UnknownNameError: if the file has no such function; near ones are listed.
+    """
+    file, _, name = (text, "", "") if text.endswith(".py") else text.rpartition(":")
+    path = Path(file)
+    if not name.isidentifier():
+        raise ModelError(f"{text!r} names no function of the file; write {file}:make_model")
+    if not path.is_file():
+        raise ModelError(f"cannot read {file!r}: there is no such file")
+    with _importable(path.resolve().parent):
+        module = _module_of(path)
+        function = _function(module, name, path)
+        with as_model_errors(path, f"{name}() of {file!r}"):
+            made = function()
+    return _source(made, f"{name}() of {file!r}")
+
+
+@contextlib.contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # the file may have changed the path itself
+            sys.path.remove(str(folder))
+
+
+def _module_of(path: Path) -> ModuleType:
+    # a name that no import statement uses: a file called torch.py must not become torch
+    name = f"remat_explorer_file_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path, loader=_UncachedLoader(name, str(path)))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up there
+    with as_model_errors(path, f"loading {str(path)!r}"):
+        spec.loader.exec_module(module)
+    return module
+
+
+class _UncachedLoader(importlib.machinery.SourceFileLoader):
+    """Compiles a file anew: byte code that is kept does not tell two edits within a second from each other."""
+
+    def get_code(self, fullname: str) -> Any:
+        """The code of the file as it is now."""
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
+def _function(module: ModuleType, name: str, path: Path) -> Callable[[], Any]:
+    function = getattr(module, name, None)
+    if not callable(function):
+        own = [n for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == module.__name__]
+        if not own:
+            raise ModelError(f"{str(path)!r} defines no function, so none called {name!r} that makes a model")
+        raise UnknownNameError(f"function of {str(path)!r}:", name, own)
+    with contextlib.suppress(ValueError):  # written in C, and without a signature
+        try:
+            inspect.signature(function).bind()
+        except TypeError as error:
+            raise ModelError(
+                f"{name}() of {str(path)!r} is called without arguments: {error}; give every parameter a default"
+            ) from None
+    return function
+
+
+@contextlib.contextmanager
+def as_model_errors(path: Path, what: str, leave: type[Exception] | tuple[()] = ()) -> Iterator[None]:
+    """Turn whatever a person's file raises into a sentence with the line of the file.
+
+    Args:
+        path: of the file.
+        what: the sentence's subject.
+        leave: errors that are passed on as they are.
+
+    Raises:
+        ModelError: for anything else.
+    """
+    try:
+        yield
+    except leave:
+        raise
+    except (Exception, SystemExit) as error:  # whatever a person's file does
+        reason = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+        raise ModelError(f"{what} failed{_place(path, error)}: {reason}") from error
+
+
+def _place(path: Path, error: BaseException) -> str:
+    """The line of the file at which it went wrong, as far as that is known."""
+    if isinstance(error, SyntaxError):
+        return f" at line {error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == path.resolve()]
+    return f" at line {lines[-1]}" if lines else ""
+
+
+def _source(made: Any, what: str) -> Source:
+    from torch import nn
+
+    if not isinstance(made, tuple) or not 2 <= len(made) <= 4:
+        raise ModelError(f"{what} gave {_kind(made)}; return {_FORM}")
+    entries: tuple[Any, ...] = (*made, None, None)
+    model, args, kwargs, loss = entries[:4]
+    for given, name, fits in (
+        (model, "model", isinstance(model, nn.Module)),
+        (args, "args", isinstance(args, tuple | list)),
+        (kwargs, "kwargs", kwargs is None or isinstance(kwargs, dict)),
+        (loss, "loss", loss is None or callable(loss)),
+    ):
+        if not fits:
+            raise ModelError(f"{what} gave {_kind(given)} as {name}; return {_FORM}")
+    return Source(model, lambda: tuple(args), *entries[2:4])
+
+
+def _kind(made: Any) -> str:
+    if isinstance(made, tuple):
+        return f"a tuple ({', '.join(type(entry).__name__ for entry in made)})"
+    return "None" if made is None else f"one {type(made).__name__}"

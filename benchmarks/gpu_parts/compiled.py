@@ -20,7 +20,7 @@ import remat_explorer as rx
 from gpu_parts.memory import emptied
 from gpu_parts.work import Work
 from remat_explorer.capture.memory_meter import memory_meter
-from remat_explorer.capture.step.placement import exact_kernels, torch_device
+from remat_explorer.capture.model_placement import exact_kernels, torch_device
 from remat_explorer.capture.stopwatch import seconds_of
 from remat_explorer.errors import RematError
 

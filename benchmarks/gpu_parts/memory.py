@@ -24,8 +24,8 @@ from gpu_parts.work import Work
 from remat_explorer.allocator import predict_allocator
 from remat_explorer.capture import trace
 from remat_explorer.capture.captured_program import Program
-from remat_explorer.capture.step.placement import exact_kernels, place, torch_device
-from remat_explorer.capture.step.training_step import TrainingStep
+from remat_explorer.capture.model_placement import exact_kernels, place, torch_device
+from remat_explorer.capture.training_step import TrainingStep
 from remat_explorer.errors import RematError
 from remat_explorer.runtime.generated_step import generate
 from remat_explorer.runtime.measurement import Measurement

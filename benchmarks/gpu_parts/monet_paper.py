@@ -20,7 +20,7 @@ from gpu_parts.memory import emptied
 from gpu_parts.schedules import packed, packed_graph
 from gpu_parts.work import Work
 from remat_explorer.capture.implementations import cudnn_plans
-from remat_explorer.capture.step.placement import torch_device
+from remat_explorer.capture.model_placement import torch_device
 from remat_explorer.papers.monet import figure_7
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import checkpoint_all, checkpoint_all_peak

@@ -1,7 +1,13 @@
-"""From a plain `nn.Module` to its training graph, with predicted or measured costs.
+"""From a plain `nn.Module` to its training graph, with predicted or measured costs: `capture`, `trace`, `profile`.
 
 The module itself can be called: `remat_explorer.capture(model, (x,))` works whether or not the package of the same
 name has been imported.
+
+To read in this order: `tracing` is the whole way from a model to its program. `training_step` makes one function of
+model and loss, and `joint_trace` its forward and backward graph, within a FakeTensorMode (`fake_tensors`) that tells
+layouts as kernels give them and knows what follows from inputs (`content_tracking`). `graph_rewrites` simplify that
+graph, and `propagation` tells the storages in it, of which the operations are made. What a plan could not repeat is
+refused before the trace (`model_checks`), in it (`parameter_guard`) and after it (`trace_checks`, `trace_errors`).
 """
 
 from __future__ import annotations
@@ -15,12 +21,11 @@ from torch import nn
 from remat_explorer.callable_module import make_callable
 from remat_explorer.capture.cuda_target import target_of
 from remat_explorer.capture.devices import find_device
+from remat_explorer.capture.inputs_and_outputs import Loss, loss_elsewhere, tensors_in
 from remat_explorer.capture.last_capture import keep
 from remat_explorer.capture.profiling import profile
-from remat_explorer.capture.step.example import Example
-from remat_explorer.capture.step.losses import Loss, loss_elsewhere
-from remat_explorer.capture.step.nesting import tensors_in
 from remat_explorer.capture.tracing import trace
+from remat_explorer.capture.training_step import Example
 from remat_explorer.capture_options import CUDA, CaptureOptions, kinds_of
 from remat_explorer.entry_checks import require_arguments
 from remat_explorer.graph import Graph

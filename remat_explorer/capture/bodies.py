@@ -21,9 +21,9 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from remat_explorer.capture.captured_program import Body, Call, CapturedImplementation
+from remat_explorer.capture.fake_tensors import traced_kernel
+from remat_explorer.capture.graph_rewrites import is_random
 from remat_explorer.capture.in_place import IN_PLACE, covers, takeover_of
-from remat_explorer.capture.joint import recurrent_layers
-from remat_explorer.capture.joint.randomness import is_random
 from remat_explorer.capture.storages import OperationDraft, StorageDraft, Storages
 
 aten = torch.ops.aten
@@ -129,7 +129,7 @@ def _kernel_of(node: Node) -> Callable[..., Any]:
     """What runs for a call: its target, or a function that calls the kernel of plain PyTorch."""
     if node.target in _BY_CUDNN and is_by_cudnn(*_arguments(node)):
         return _BY_CUDNN[node.target]  # type: ignore[index]
-    return recurrent_layers.kernel_of(node)
+    return traced_kernel(node)
 
 
 def is_by_cudnn(

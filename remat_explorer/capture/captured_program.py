@@ -15,11 +15,10 @@ from torch import nn
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from remat_explorer.capture.joint.assumptions import Assumptions
-from remat_explorer.capture.step.attributes import Changes
-from remat_explorer.capture.step.reads import Reads
-from remat_explorer.capture.step.returned import Returned
-from remat_explorer.capture.step.sharding import own_part
+from remat_explorer.capture.attributes import AttributeReads, Changes
+from remat_explorer.capture.input_assumptions import Assumptions
+from remat_explorer.capture.inputs_and_outputs import OutputStructure
+from remat_explorer.capture.sharding import local_part
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute
 
@@ -154,7 +153,7 @@ def bind_inputs(
     registers: Registers = {}
     for entry in inputs:
         if entry.kind == "parameter":
-            registers[entry.node] = own_part(model.get_parameter(entry.name)).detach()
+            registers[entry.node] = local_part(model.get_parameter(entry.name)).detach()
         elif entry.kind == "buffer":
             registers[entry.node] = model.get_buffer(entry.name)
         elif entry.kind == "input":
@@ -198,7 +197,7 @@ class Program:
     carriers: tuple[Node, ...]
     inputs: tuple[Input, ...]
     results: tuple[Result, ...]
-    returned: Returned
+    returned: OutputStructure
     prologue: tuple[Body, ...]
     epilogue: tuple[Body, ...]
     module: GraphModule
@@ -206,7 +205,7 @@ class Program:
     in_place: Mapping[int, Body] = field(default_factory=dict)
     choices: Mapping[tuple[int, int], tuple[Body, Body | None]] = field(default_factory=dict)
     assumptions: Assumptions = field(default_factory=Assumptions)
-    reads: Reads | None = None
+    reads: AttributeReads | None = None
     changes: Changes = field(default_factory=dict)
     hoisted: tuple[bool, ...] = ()
 

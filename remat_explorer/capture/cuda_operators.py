@@ -6,7 +6,7 @@ Which kernel of attention CUDA takes, and how it is called, are PyTorch's rules 
 with `torch.nn.attention.sdpa_kernel` is off here, too.
 
 Recurrent layers are computed as CUDA does without cuDNN: a step at a time, the gates of a step in one fused operation.
-Plans run them so on a device, too: see `remat_explorer.capture.step.kernels`. On the CPU PyTorch multiplies all inputs
+Plans run them so on a device, too: see `remat_explorer.capture.eager_kernels`. On the CPU PyTorch multiplies all inputs
 by the weights at once, and has no fused gates. Source: PyTorch 2.11 to 2.13, ``aten/src/ATen/native/RNN.cpp`` (order of
 the operations) and ``aten/src/ATen/native/cuda/RNN.cu`` (shapes of what the fused cells give).
 """

@@ -39,18 +39,18 @@ def _drop_left() -> None:
             _drop(_LEFT.pop())
 
 
-def with_its_source(module: GraphModule) -> GraphModule:
+def drop_source_with(module: GraphModule) -> GraphModule:
     """The same module, whose source is dropped once it is gone.
 
     >>> import gc
     >>> from torch.fx import Graph
-    >>> module = with_its_source(GraphModule({}, Graph()))
+    >>> module = drop_source_with(GraphModule({}, Graph()))
     >>> name = module.forward.__code__.co_filename
     >>> any(line.startswith("def forward") for line in linecache.getlines(name))
     True
     >>> del module
     >>> _ = gc.collect()
-    >>> module = with_its_source(GraphModule({}, Graph()))
+    >>> module = drop_source_with(GraphModule({}, Graph()))
     >>> linecache.getlines(name)
     []
     """
@@ -63,8 +63,8 @@ def with_its_source(module: GraphModule) -> GraphModule:
 
 
 @contextlib.contextmanager
-def sources_dropped() -> Iterator[None]:
-    """Drop all sources that are made meanwhile, but those of `with_its_source`.
+def drop_new_sources() -> Iterator[None]:
+    """Drop all sources that are made meanwhile, but those of `drop_source_with`.
 
     Those that another thread makes meanwhile go, too: its tracebacks then show no lines of generated code.
     """

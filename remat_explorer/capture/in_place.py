@@ -18,8 +18,8 @@ from torch._ops import OpOverload
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from remat_explorer.capture.joint.randomness import is_random
-from remat_explorer.capture.step.gates import sigmoid_in_layout, sigmoid_in_layout_
+from remat_explorer.capture.graph_rewrites import is_random
+from remat_explorer.capture.in_place_layouts import sigmoid_in_layout, sigmoid_in_layout_
 from remat_explorer.capture.storages import OperationDraft, Readers, StorageDraft, Storages
 
 aten = torch.ops.aten

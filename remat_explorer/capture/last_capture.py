@@ -17,12 +17,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from remat_explorer.capture.autocast import Autocast
 from remat_explorer.capture.captured_program import Program
-from remat_explorer.capture.step.autocast import Autocast
-from remat_explorer.capture.step.contents import LONG, PLAIN, address_of, version_of
-from remat_explorer.capture.step.losses import Loss
-from remat_explorer.capture.step.nesting import tensors_in
-from remat_explorer.capture.step.training_step import plain_inputs
+from remat_explorer.capture.inputs_and_outputs import Loss, tensors_in
+from remat_explorer.capture.snapshots import LONG, PLAIN, address_of, version_of
+from remat_explorer.capture.training_step import detached_inputs
 from remat_explorer.graph import Graph
 
 MOST = 200_000  # values that are looked at, and below what number of others each
@@ -65,7 +64,7 @@ def take(
     if last is None or last.graph() is not graph or last.marks != _marks(model, args, kwargs, loss):
         return None
     _last = None
-    is_broken = last.program.assumptions.broken(model, plain_inputs(args, kwargs)) is not None
+    is_broken = last.program.assumptions.broken(model, detached_inputs(args, kwargs)) is not None
     return None if is_broken else replace(last.program, graph=graph)
 
 

@@ -13,9 +13,8 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
+from remat_explorer.capture.graph_rewrites import is_copy_of, is_random
 from remat_explorer.capture.in_place import COMMUTATIVE, IN_PLACE, covers, swap_operands, takeover_of
-from remat_explorer.capture.joint.randomness import is_random
-from remat_explorer.capture.joint.spare_room import is_copy_of
 from remat_explorer.capture.sharded_parameters import REDUCE_SCATTER
 from remat_explorer.capture.storages import OperationDraft, Readers, StorageDraft, Storages
 
@@ -181,7 +180,7 @@ def _join_copies(storages: Storages) -> None:
     Whatever keeping the storage makes possible, keeping the copy makes possible for less; while the operation runs,
     the copy is there beside the storage.
 
-    Source: `remat_explorer.capture.joint.spare_room`, which inserts the copies.
+    Source: `remat_explorer.capture.graph_rewrites`, which inserts the copies.
     """
     readers = storages.readers()
     producer = {storage: draft for draft in storages.operations for storage in draft.writes}

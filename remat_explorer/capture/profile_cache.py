@@ -29,8 +29,8 @@ from torch.utils import _pytree as pytree
 
 from remat_explorer.cache_folder import cache_folder, entry_path
 from remat_explorer.capture.captured_program import Call, Program
+from remat_explorer.capture.graph_rewrites import state_bytes
 from remat_explorer.capture.in_place import Overwriting
-from remat_explorer.capture.joint.randomness import state_bytes
 from remat_explorer.documents import quote, read_json, require_format, require_keys, write_json
 from remat_explorer.entry_checks import require_bytes, require_list
 from remat_explorer.errors import RematError

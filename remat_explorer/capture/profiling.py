@@ -20,19 +20,24 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
+from remat_explorer.capture.autocast import no_autocast
 from remat_explorer.capture.captured_program import Body, Program, Registers
+from remat_explorer.capture.inputs_and_outputs import Loss
 from remat_explorer.capture.last_capture import take
 from remat_explorer.capture.memory_meter import memory_meter
-from remat_explorer.capture.out_of_memory import is_out_of_memory
+from remat_explorer.capture.model_placement import (
+    Placement,
+    exact_kernels,
+    is_out_of_memory,
+    place,
+    require_same_structure,
+)
 from remat_explorer.capture.profile_cache import Profile, load_profile, profile_key, store_profile, the_most_of
-from remat_explorer.capture.step.autocast import no_autocast
-from remat_explorer.capture.step.losses import Loss
-from remat_explorer.capture.step.placement import Placed, exact_kernels, place, require_same_structure
-from remat_explorer.capture.step.processes import MEASURED, PROFILE, Processes
-from remat_explorer.capture.step.training_step import TrainingStep
+from remat_explorer.capture.sharding import MEASURED, PROFILE, ProcessGroup
 from remat_explorer.capture.stopwatch import Laps, laps_on
 from remat_explorer.capture.storage_census import Choice, StorageCensus, beside
 from remat_explorer.capture.tracing import trace
+from remat_explorer.capture.training_step import TrainingStep
 from remat_explorer.entry_checks import Repeats, require_arguments
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.graph import Graph
@@ -101,7 +106,7 @@ def profile(
     with exact_kernels() if exact else contextlib.nullcontext():
         key = profile_key(program, placed.device, repeats)
         measured = None if refresh else load_profile(key, count, len(graph.values))
-        processes = Processes.of(placed.model)
+        processes = ProcessGroup.of(placed.model)
         if processes is not None and not _is_kept_by_all(processes, graph, measured):
             measured = None
         if measured is None:
@@ -120,7 +125,7 @@ def profile(
     return measured.of(graph)
 
 
-def _is_kept_by_all(processes: Processes, graph: Graph, measured: Profile | None) -> bool:
+def _is_kept_by_all(processes: ProcessGroup, graph: Graph, measured: Profile | None) -> bool:
     """Whether no process has to measure, where all of them have the same step.
 
     Raises:
@@ -138,7 +143,7 @@ def everything(graph: Graph) -> Plan:
 
 def _measured(
     program: Program,
-    placed: Placed,
+    placed: Placement,
     tensors: tuple[torch.Tensor, ...],
     plan: Plan,
     repeats: int,

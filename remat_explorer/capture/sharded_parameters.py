@@ -22,11 +22,11 @@ from torch._functorch._aot_autograd.descriptors import GradAOTOutput, ParamAOTIn
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
+from remat_explorer.capture.content_tracking import NAMESPACE
 from remat_explorer.capture.graph_assembly import MODULE_PATH, SOURCE_FILE, SOURCE_LINE
-from remat_explorer.capture.joint.cleaning import output_node
-from remat_explorer.capture.joint.known_sizes import NAMESPACE
-from remat_explorer.capture.joint.propagation import fake_mode
-from remat_explorer.capture.step.sharding import ShardGroup, rows_of_part
+from remat_explorer.capture.graph_rewrites import output_node
+from remat_explorer.capture.propagation import fake_mode
+from remat_explorer.capture.sharding import ShardGroup, rows_of_part
 
 aten = torch.ops.aten
 _LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")

@@ -23,9 +23,9 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from remat_explorer.capture.captured_program import Body, Call, Program, Registers
-from remat_explorer.capture.joint.propagation import storage_key
-from remat_explorer.capture.joint.randomness import state_bytes
+from remat_explorer.capture.graph_rewrites import state_bytes
 from remat_explorer.capture.memory_meter import Reading
+from remat_explorer.capture.propagation import storage_key
 from remat_explorer.errors import ExecutionError
 from remat_explorer.quantities import format_bytes
 

@@ -16,8 +16,8 @@ from torch._functorch._aot_autograd.descriptors import GradAOTOutput, TangentAOT
 from torch.fx import GraphModule, Node
 
 from remat_explorer.capture.captured_program import CapturedImplementation
-from remat_explorer.capture.joint.cleaning import output_node, results_of
-from remat_explorer.capture.joint.propagation import Fakes, storage_key, tensors_of
+from remat_explorer.capture.graph_rewrites import graph_results, output_node
+from remat_explorer.capture.propagation import Fakes, storage_key, tensors_of
 from remat_explorer.errors import CaptureError
 
 
@@ -85,7 +85,7 @@ class Storages:
     @cached_property
     def trained(self) -> frozenset[Any]:
         """Descriptions of the parameters and inputs that get a gradient."""
-        meanings = (meaning for node, meaning in results_of(self.module) if node is not None)
+        meanings = (meaning for node, meaning in graph_results(self.module) if node is not None)
         return frozenset(meaning.grad_of for meaning in meanings if isinstance(meaning, GradAOTOutput))
 
     def add(self, node: Node, fake: Any) -> None:

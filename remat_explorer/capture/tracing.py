@@ -22,11 +22,12 @@ from torch._functorch._aot_autograd.descriptors import (
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule
 
+from remat_explorer.capture.autocast import Autocast
 from remat_explorer.capture.bodies import bodies_of_choices, body_of, in_place_bodies, view_of
 from remat_explorer.capture.captured_program import Body, Input, Program, Registers, Result, bind_inputs
 from remat_explorer.capture.cuda_target import CudaTarget
 from remat_explorer.capture.devices import find_device
-from remat_explorer.capture.generated_sources import sources_dropped
+from remat_explorer.capture.generated_sources import drop_new_sources
 from remat_explorer.capture.graph_assembly import (
     AROUND,
     MODULE_PATH,
@@ -36,32 +37,31 @@ from remat_explorer.capture.graph_assembly import (
     assemble,
     numbered,
 )
+from remat_explorer.capture.graph_rewrites import (
+    copy_out_of_large_storages,
+    copy_shared_gradients,
+    graph_results,
+    is_random,
+    rewrite_graph,
+)
 from remat_explorer.capture.implementations.alternatives import add_alternatives
-from remat_explorer.capture.joint.assumptions import Assumptions
-from remat_explorer.capture.joint.cleaning import clean, results_of
-from remat_explorer.capture.joint.explain import explain_result, explained
-from remat_explorer.capture.joint.gradients import own_gradients
-from remat_explorer.capture.joint.joint import trace_joint
-from remat_explorer.capture.joint.propagation import propagate
-from remat_explorer.capture.joint.randomness import is_random
-from remat_explorer.capture.joint.spare_room import copy_out
+from remat_explorer.capture.input_assumptions import Assumptions
+from remat_explorer.capture.inputs_and_outputs import Loss, OutputStructure, named_inputs
+from remat_explorer.capture.joint_trace import trace_joint
+from remat_explorer.capture.model_checks import require_capturable
 from remat_explorer.capture.operation_rewrites import contract, hoist_constants, weight_gradients_first
+from remat_explorer.capture.propagation import propagate
 from remat_explorer.capture.sharded_parameters import share_out
-from remat_explorer.capture.step.autocast import Autocast
-from remat_explorer.capture.step.checks import require_capturable
-from remat_explorer.capture.step.losses import Loss
-from remat_explorer.capture.step.nesting import named_inputs
-from remat_explorer.capture.step.optimizers import optimizer_bytes
-from remat_explorer.capture.step.returned import Returned
-from remat_explorer.capture.step.sharding import reshard, shard_groups
-from remat_explorer.capture.step.training_step import TrainingStep
+from remat_explorer.capture.sharding import is_sharded, local_part, reshard, shard_groups
 from remat_explorer.capture.storages import OperationDraft, Storages, find_storages
-from remat_explorer.capture_options import CaptureOptions
+from remat_explorer.capture.trace_errors import explain_errors, explain_result
+from remat_explorer.capture.training_step import TrainingStep
+from remat_explorer.capture_options import OPTIMIZERS, CaptureOptions
 from remat_explorer.errors import CaptureError
 
-SMALL_BUFFER = 64 * 1024  # bytes of a new buffer content that may be computed after the plan instead of in it
-REQUIRING = "remat_explorer.requiring"  # key of a graph's meta: names of the buffers that require a gradient
-YOUNG = 100_000  # new objects from which on Python looks for garbage; a trace of 500 operations makes 150,000
+_SMALL_BUFFER = 64 * 1024  # bytes of a new buffer content that may be computed after the plan instead of in it
+_REQUIRING = "remat_explorer.requiring"  # key of a graph's meta: names of the buffers that require a gradient
+_YOUNG = 100_000  # new objects from which on Python looks for garbage; a trace of 500 operations makes 150,000
 _lock = threading.Lock()
 _before: list[tuple[int, int, int]] = []  # thresholds, by each trace that runs
 
@@ -73,19 +73,19 @@ def _rarely_collected() -> Iterator[None]:
         young, *older = gc.get_threshold()
         _before.append((young, *older))  # type: ignore[reportArgumentType]
         if young:
-            gc.set_threshold(max(young, YOUNG), *older)
+            gc.set_threshold(max(young, _YOUNG), *older)
     try:
         yield
     finally:
         with _lock:
             first = _before[0]
             _before.pop()
-            if not _before and gc.get_threshold()[0] == max(first[0], YOUNG):  # else the person has set another
+            if not _before and gc.get_threshold()[0] == max(first[0], _YOUNG):  # else the person has set another
                 gc.set_threshold(*first)
 
 
 @_rarely_collected()
-@sources_dropped()
+@drop_new_sources()
 def trace(
     model: nn.Module,
     args: tuple[Any, ...],
@@ -115,14 +115,14 @@ def trace(
         node.meta[MODULE_PATH], node.meta[SOURCE_LINE] = path, joint.lines[node]
         node.meta[SOURCE_FILE], node.meta[AROUND] = joint.files[node], joint.around[node]
     joint.module.meta[TRAINED] = _trained_constants(joint.module)
-    joint.module.meta[REQUIRING] = [name for name, b in model.named_buffers() if b.requires_grad and b.is_leaf]
-    clean(joint.module, options)
+    joint.module.meta[_REQUIRING] = [name for name, b in model.named_buffers() if b.requires_grad and b.is_leaf]
+    rewrite_graph(joint.module, options)
     share_out(joint.module, groups)
-    with explained(model):
+    with explain_errors(model):
         fakes = propagate(joint.module, None if options.fake else _real_inputs(joint.module, model, tensors))
-        own_gradients(joint.module, fakes)
+        copy_shared_gradients(joint.module, fakes)
         if options.contract:
-            copy_out(joint.module, fakes)
+            copy_out_of_large_storages(joint.module, fakes)
         storages = find_storages(joint.module, fakes)
     weight_gradients_first(storages)
     chosen = None if like is None else like.hoisted
@@ -134,7 +134,7 @@ def trace(
         add_alternatives(storages, options.implementations, _content(joint.module, model), find_device(device))
     if not storages.operations:
         raise CaptureError(f"{type(model).__name__} has no operation that depends on its inputs: nothing to plan")
-    storages.resident_bytes += optimizer_bytes(model, options.optimizer)
+    storages.resident_bytes += _optimizer_bytes(model, options.optimizer)
     number = numbered(storages)
     assert step.returned is not None  # it has been traced
     inputs = _inputs(joint.module)
@@ -209,7 +209,7 @@ def _take_epilogue(storages: Storages) -> list[OperationDraft]:
     """Remove the operations that only count batches: small new buffer contents made from resident tensors alone."""
     buffers = {
         storages.of_node[node]
-        for node, meaning in results_of(storages.module)
+        for node, meaning in graph_results(storages.module)
         if node is not None and isinstance(meaning, InputMutationAOTOutput)
     }
     readers = storages.readers()
@@ -218,7 +218,7 @@ def _take_epilogue(storages: Storages) -> list[OperationDraft]:
         for draft in storages.operations
         if not draft.reads
         and not is_random(draft.nodes)
-        and sum(storage.bytes for storage in draft.writes) <= SMALL_BUFFER
+        and sum(storage.bytes for storage in draft.writes) <= _SMALL_BUFFER
         and all(storage in buffers and storage not in readers for storage in draft.writes)
     ]
     storages.operations = [draft for draft in storages.operations if draft not in taken]
@@ -253,18 +253,18 @@ def _inputs(module: GraphModule) -> tuple[Input, ...]:
 
 def _output_of(tangent: TangentAOTInput, module: GraphModule) -> int:
     if isinstance(tangent.output, InputMutationAOTOutput):
-        raise explain_result(tangent.output, module.meta[REQUIRING])
+        raise explain_result(tangent.output, module.meta[_REQUIRING])
     if not isinstance(tangent.output, PlainAOTOutput):
         raise CaptureError(f"outputs share memory in a way that has no plan ({tangent.output}); return clones of them")
     return tangent.output.idx
 
 
-def _results(storages: Storages, returned: Returned, inputs: tuple[Input, ...]) -> tuple[Result, ...]:
+def _results(storages: Storages, returned: OutputStructure, inputs: tuple[Input, ...]) -> tuple[Result, ...]:
     results = []
     meaning_of = {node.meta.get("desc"): node for node in storages.module.graph.nodes if node.op == "placeholder"}
     input_of = {entry.node: entry for entry in inputs}
-    several = sum(isinstance(meaning, PlainAOTOutput) for _, meaning in results_of(storages.module)) > 1
-    for node, meaning in results_of(storages.module):
+    several = sum(isinstance(meaning, PlainAOTOutput) for _, meaning in graph_results(storages.module)) > 1
+    for node, meaning in graph_results(storages.module):
         if node is None:
             continue
         views = view_of(node, storages)
@@ -277,7 +277,7 @@ def _results(storages: Storages, returned: Returned, inputs: tuple[Input, ...]) 
         elif isinstance(meaning, InputMutationAOTOutput) and isinstance(meaning.mutated_input, BufferAOTInput):
             results.append(Result(node, "buffer", meaning.mutated_input.target, views))
         else:
-            raise explain_result(meaning, storages.module.meta[REQUIRING])
+            raise explain_result(meaning, storages.module.meta[_REQUIRING])
     if not any(result.kind == "gradient" for result in results):
         raise CaptureError(
             "what forward returns depends on tensors that require a gradient, but on no parameter of the model and on "
@@ -285,3 +285,18 @@ def _results(storages: Storages, returned: Returned, inputs: tuple[Input, ...]) 
             "Compute with the parameters themselves; torch.stack of those of several modules passes gradients on"
         )
     return tuple(results)
+
+
+def _optimizer_bytes(model: nn.Module, optimizer: str | None) -> int:
+    """State of an optimizer over the parameters that require a gradient, without what it takes while it steps.
+
+    >>> _optimizer_bytes(nn.Linear(3, 5, bias=False), "adam")  # which counts its steps, too, in a float32
+    124
+    """
+    if optimizer is None:
+        return 0
+    step = 4 if optimizer == "adam" else 0
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    # of a sharded parameter those of one process, padding included, so that they are the same for each
+    parts = (local_part(p).untyped_storage().nbytes() if is_sharded(p) else p.nbytes for p in trained)
+    return sum(OPTIMIZERS[optimizer] * part + step for part in parts)

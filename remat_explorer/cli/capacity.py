@@ -22,8 +22,7 @@ from remat_explorer.cli.output import (
 )
 from remat_explorer.errors import ModelError
 from remat_explorer.graph import Graph
-from remat_explorer.model_file import is_model_file
-from remat_explorer.model_source import capture_source
+from remat_explorer.model_source import capture_source, is_model_file
 from remat_explorer.plain_text import one_line
 from remat_explorer.quantities import format_bytes, format_seconds
 from remat_explorer.solvers import MaxBatch, MaxImage

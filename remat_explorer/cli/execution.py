@@ -31,8 +31,7 @@ from remat_explorer.cli.solving import (
 )
 from remat_explorer.cli.watching import watch
 from remat_explorer.documents import write_text
-from remat_explorer.model_file import is_model_file
-from remat_explorer.model_source import Source
+from remat_explorer.model_source import Source, is_model_file
 from remat_explorer.permissions import Permissions
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from remat_explorer.cli.output import beside_search
 from remat_explorer.cli.terminal import complain
 from remat_explorer.errors import ModelError
 from remat_explorer.graph import Graph
-from remat_explorer.model_file import is_model_file, load_model_file
-from remat_explorer.model_source import Source, capture_source
+from remat_explorer.model_source import Source, capture_source, is_model_file, load_model_file
 
 SIZES = ("batch", "image", "sequence", "layers", "tied", "precision")
 CHOICES = ("optimizer", "contract", "split_convolution_backward")
@@ -119,13 +118,13 @@ def is_graph_file(text: str) -> bool:
 
 
 def _require_device(device: str) -> None:
-    from remat_explorer.capture.step.placement import torch_device
+    from remat_explorer.capture.model_placement import torch_device
 
     torch_device(device)
 
 
 def _placed(source: Source, device: str, runs: bool) -> Source:
-    from remat_explorer.capture.step.placement import is_absent_cuda, place
+    from remat_explorer.capture.model_placement import is_absent_cuda, place
 
     if not runs and is_absent_cuda(device):
         return dataclasses.replace(source, kernels=CUDA)

@@ -25,7 +25,7 @@ from remat_explorer.documents import read_json
 from remat_explorer.errors import ModelError, RematError, SolutionError
 from remat_explorer.free_memory import free_bytes
 from remat_explorer.lab import open_lab
-from remat_explorer.model_file import is_model_file
+from remat_explorer.model_source import is_model_file
 from remat_explorer.permissions import Permissions
 from remat_explorer.quantities import format_bytes, format_seconds
 from remat_explorer.solvers.backends import BACKENDS

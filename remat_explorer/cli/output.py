@@ -15,7 +15,7 @@ from remat_explorer.cli.terminal import complain, discard
 from remat_explorer.documents import to_json
 from remat_explorer.errors import FileError
 from remat_explorer.files import is_same_file, require_writable
-from remat_explorer.model_file import is_model_file
+from remat_explorer.model_source import is_model_file
 from remat_explorer.plain_text import one_line, printable
 from remat_explorer.quantities import format_seconds
 from remat_explorer.schedule import Schedule

@@ -13,8 +13,8 @@ from torch import nn
 from remat_explorer.abandoning import abandonable
 from remat_explorer.allocator.prediction import predict_allocator
 from remat_explorer.callable_module import make_callable
-from remat_explorer.capture.step.nesting import tensors_in
-from remat_explorer.capture.step.placement import is_absent_cuda
+from remat_explorer.capture.inputs_and_outputs import tensors_in
+from remat_explorer.capture.model_placement import is_absent_cuda
 from remat_explorer.capture_options import CUDA
 from remat_explorer.entry_checks import Seconds, require_arguments
 from remat_explorer.errors import GraphError, ModelError

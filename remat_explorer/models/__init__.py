@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from remat_explorer.capture.step.nesting import map_tensors
-from remat_explorer.capture.step.placement import is_absent_cuda, torch_device
+from remat_explorer.capture.inputs_and_outputs import map_tensors
+from remat_explorer.capture.model_placement import is_absent_cuda, torch_device
 from remat_explorer.capture_options import CUDA
 from remat_explorer.entry_checks import require_arguments
 from remat_explorer.errors import ModelError, UnknownNameError

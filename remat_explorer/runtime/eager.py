@@ -10,14 +10,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from remat_explorer.capture.joint.explain import first_line
-from remat_explorer.capture.out_of_memory import is_out_of_memory
-from remat_explorer.capture.step.autocast import no_autocast
-from remat_explorer.capture.step.borrowed import borrowed
-from remat_explorer.capture.step.losses import Loss
-from remat_explorer.capture.step.placement import Placed
-from remat_explorer.capture.step.sharding import shard_groups
-from remat_explorer.capture.step.training_step import TrainingStep, unwrapped
+from remat_explorer.capture.autocast import no_autocast
+from remat_explorer.capture.inputs_and_outputs import Loss
+from remat_explorer.capture.model_placement import Placement, is_out_of_memory
+from remat_explorer.capture.sharding import shard_groups
+from remat_explorer.capture.trace_errors import first_line
+from remat_explorer.capture.training_step import TrainingStep, substitute_tensors, unwrap
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.runtime.interpreter import Section
 from remat_explorer.runtime.outcome import StepOutcome
@@ -40,7 +38,7 @@ class Eager:
         ExecutionError: if the model is sharded.
     """
 
-    def __init__(self, placed: Placed, loss: Loss | None) -> None:
+    def __init__(self, placed: Placement, loss: Loss | None) -> None:
         if shard_groups(placed.model):
             raise ExecutionError(
                 "the model is sharded (fully_shard), and what this process holds does not run by itself: measure the "
@@ -83,14 +81,14 @@ class Eager:
             torch.enable_grad(),
             no_autocast(),
             torch.compiler.set_stance("force_eager"),
-            borrowed(self._step.model, self._lent),
+            substitute_tensors(self._step.model, self._lent),
             change(),
         ):
             yield self._once
 
     def _once(self) -> StepOutcome:
         tensors = self._step.leaves(self.tensors)
-        outputs = self._step.results_of(unwrapped(self._step.model), tensors)
+        outputs = self._step.results_of(unwrap(self._step.model), tensors)
         starts = [output for output in outputs if output.requires_grad]
         if self._tangents is None:  # kept from run to run: a plan has them among what is resident
             self._tangents = [torch.ones_like(output) for output in starts]

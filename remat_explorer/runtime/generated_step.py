@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
+from remat_explorer.capture.autocast import no_autocast
 from remat_explorer.capture.captured_program import Program, Registers
-from remat_explorer.capture.generated_sources import with_its_source
-from remat_explorer.capture.step.autocast import no_autocast
+from remat_explorer.capture.generated_sources import drop_source_with
 from remat_explorer.documents import write_text
 from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Plan
@@ -83,7 +83,7 @@ def generate(plan: Plan, program: Program, device: torch.device) -> GeneratedSte
     emission.statements(0, len(plan.statements))
     emission.bodies(program.epilogue)
     emission.output(program.results)
-    return GeneratedStep(with_its_source(GraphModule(nn.Module(), emission.graph)), plan, program, residents)
+    return GeneratedStep(drop_source_with(GraphModule(nn.Module(), emission.graph)), plan, program, residents)
 
 
 def residents_of(program: Program) -> tuple[Node, ...]:

@@ -12,7 +12,7 @@ from torch import nn
 from torch.fx import GraphModule, Node
 
 from remat_explorer.capture.captured_program import Program, Registers, Result
-from remat_explorer.capture.generated_sources import with_its_source
+from remat_explorer.capture.generated_sources import drop_source_with
 from remat_explorer.capture.sharded_parameters import REDUCE_SCATTER
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.backward.cut import cut_of, needed_after
@@ -78,7 +78,7 @@ class Halves:
         later = tuple(node for node in residents_of(program) if node in needed)
         saved = Saved(tuple(n for n in needed if n not in {*residents, *tangents}), tuple(forward.states))
         forward.output(early, [*(forward.nodes[node] for node in saved.nodes), *forward.states.values()])
-        module = with_its_source(GraphModule(nn.Module(), forward.graph))
+        module = drop_source_with(GraphModule(nn.Module(), forward.graph))
         return Halves(plan, program, device, cut, module, early, late, residents, later, saved, retains)
 
     def forward(self, registers: Registers) -> tuple[list[torch.Tensor], list[Any]]:

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from remat_explorer.capture.autocast import no_autocast
 from remat_explorer.capture.captured_program import Program, Registers
-from remat_explorer.capture.step.autocast import no_autocast
 from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Compute, Plan, Statement
 from remat_explorer.runtime.outcome import StepOutcome

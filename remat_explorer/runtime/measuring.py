@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 from remat_explorer.capture.captured_program import Program
+from remat_explorer.capture.inputs_and_outputs import Loss
 from remat_explorer.capture.memory_meter import released_library_workspaces
-from remat_explorer.capture.step.losses import Loss
-from remat_explorer.capture.step.placement import exact_kernels, place
+from remat_explorer.capture.model_placement import exact_kernels, place
 from remat_explorer.entry_checks import Repeats, require_arguments
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.quantities import format_bytes

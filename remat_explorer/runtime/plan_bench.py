@@ -13,16 +13,15 @@ import numpy as np
 import torch
 
 from remat_explorer.capture.captured_program import Program, Registers
-from remat_explorer.capture.joint.explain import first_line
-from remat_explorer.capture.joint.propagation import storage_key
+from remat_explorer.capture.inputs_and_outputs import Loss
 from remat_explorer.capture.memory_meter import CudaMeter, memory_meter
-from remat_explorer.capture.out_of_memory import is_out_of_memory
+from remat_explorer.capture.model_placement import Placement, is_out_of_memory, require_same_structure
 from remat_explorer.capture.profiling import everything
-from remat_explorer.capture.step.losses import Loss
-from remat_explorer.capture.step.placement import Placed, require_same_structure
-from remat_explorer.capture.step.training_step import TrainingStep
+from remat_explorer.capture.propagation import storage_key
 from remat_explorer.capture.stopwatch import laps_on
+from remat_explorer.capture.trace_errors import first_line
 from remat_explorer.capture.tracing import trace
+from remat_explorer.capture.training_step import TrainingStep
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.runtime.comparison import Comparison, Final, compare
 from remat_explorer.runtime.differences.beginning import Beginning
@@ -58,7 +57,7 @@ class PlanBench:
     def __init__(
         self,
         solution: Solution,
-        placed: Placed,
+        placed: Placement,
         loss: Loss | None,
         cancelled: Callable[[], bool],
         program: Program | None = None,

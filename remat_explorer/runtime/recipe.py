@@ -12,15 +12,15 @@ import torch
 from torch import nn
 
 from remat_explorer.allocator import reserved_of
+from remat_explorer.capture.attributes import Place
 from remat_explorer.capture.captured_program import Program
-from remat_explorer.capture.joint.assumptions import Broken
+from remat_explorer.capture.input_assumptions import BrokenAssumption
+from remat_explorer.capture.inputs_and_outputs import Loss
 from remat_explorer.capture.profiling import profile
-from remat_explorer.capture.step.attributes import Place
-from remat_explorer.capture.step.contents import Content
-from remat_explorer.capture.step.losses import Loss
-from remat_explorer.capture.step.processes import Processes
-from remat_explorer.capture.step.training_step import plain_inputs
+from remat_explorer.capture.sharding import ProcessGroup
+from remat_explorer.capture.snapshots import Snapshot
 from remat_explorer.capture.tracing import trace
+from remat_explorer.capture.training_step import detached_inputs
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.errors import ExecutionError, SolutionError
 from remat_explorer.graph import Graph
@@ -59,10 +59,10 @@ class Planned:
     solution: Solution
     halves: Halves
     measured: bool = True
-    processes: Processes | None = None
+    processes: ProcessGroup | None = None
 
     @cached_property
-    def left(self) -> dict[Place, Content]:
+    def left(self) -> dict[Place, Snapshot]:
         """Attributes in which a forward pass would have left tensors, with what it leaves there."""
         return self.state.left
 
@@ -71,9 +71,9 @@ class Planned:
         """Of the collectives of its plan."""
         return digest_of_collectives(self.halves.plan, self.halves.program)
 
-    def broken(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Broken | None:
+    def broken(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BrokenAssumption | None:
         """What would be read out of these inputs, or out of buffers, that it was not made for, or None."""
-        return self.halves.program.assumptions.broken(model, plain_inputs(args, kwargs))
+        return self.halves.program.assumptions.broken(model, detached_inputs(args, kwargs))
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,9 +91,9 @@ class Captured:
     kwargs: dict[str, Any]
     loss: Loss | None
     program: Program
-    settled: Mapping[Place, Content]
+    settled: Mapping[Place, Snapshot]
     retain_graph: bool = False
-    processes: Processes | None = None
+    processes: ProcessGroup | None = None
 
     @property
     def device(self) -> torch.device:
@@ -175,7 +175,7 @@ class Recipe:
         program = trace(model, args, kwargs, self.loss, options=self._options(), like=like)
         require_registered(model, program)
         settled = settled_attributes(model, args, kwargs, self.loss, program.changes)
-        processes = Processes.of(model)
+        processes = ProcessGroup.of(model)
         return Captured(model, args, kwargs, self.loss, program, settled, self.retain_graph, processes)
 
     def _options(self) -> CaptureOptions:

@@ -14,11 +14,11 @@ import torch
 from torch import nn
 from torch._compile import _disable_dynamo
 
-from remat_explorer.capture.joint.assumptions import Broken
-from remat_explorer.capture.step.left_behind import leave
-from remat_explorer.capture.step.nesting import tensors_in
-from remat_explorer.capture.step.sharding import reshard, shard_groups
-from remat_explorer.capture.step.training_step import plain_inputs
+from remat_explorer.capture.dry_run import store_placeholders
+from remat_explorer.capture.input_assumptions import BrokenAssumption
+from remat_explorer.capture.inputs_and_outputs import tensors_in
+from remat_explorer.capture.sharding import reshard, shard_groups
+from remat_explorer.capture.training_step import detached_inputs
 from remat_explorer.documents import write_text
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.assumptions.agreement import together
@@ -145,9 +145,9 @@ class Rematerialization:
         if not self._told and any(run.is_waiting for run in self.runs):
             self._tell_of_several_calls(planned)
         tensors = tensors_in((args, kwargs))
-        outputs = train(planned.halves, self.model, plain_inputs(args, kwargs), tensors, self.runs.add)
+        outputs = train(planned.halves, self.model, detached_inputs(args, kwargs), tensors, self.runs.add)
         if planned.left:
-            leave(self.model, planned.left)
+            store_placeholders(self.model, planned.left)
         return planned.halves.program.returned.filled(outputs)
 
     def goes_through_plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -193,9 +193,11 @@ class Rematerialization:
         self._forget_unused()
         return planned
 
-    def _plan_at_hand(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Planned | None, Broken | None]:
+    def _plan_at_hand(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Planned | None, BrokenAssumption | None]:
         """A plan that serves these inputs, if there is one; else what one would read out of them otherwise."""
-        broken: Broken | None = None
+        broken: BrokenAssumption | None = None
         called, now, calling = (args, kwargs), None, None
         for planned, exactly in self._candidates():
             if now is None or planned.calling is not calling:  # plans of one family share it
@@ -216,7 +218,7 @@ class Rematerialization:
         for planned in carried_over[: max(0, len(carried_over) - MOST_SIZES)]:
             self.plans.remove(planned)
 
-    def _new_plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], broken: Broken | None) -> Planned:
+    def _new_plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], broken: BrokenAssumption | None) -> Planned:
         last = self.plans[-1].state
         if last.has_moved(last.now()):
             return self.recipe.plan(self.model, *self._with_gradients(args, kwargs))
@@ -268,12 +270,12 @@ class Rematerialization:
             stacklevel=_CALLER - 1,
         )
 
-    def _may_turn(self, broken: Broken) -> bool:
+    def _may_turn(self, broken: BrokenAssumption) -> bool:
         """Whether it is planned for the other of two truth values without being asked to."""
         made = sum(planned.measured for planned in self.plans)  # not those that were carried over to other sizes
         return not self.resolve and broken.is_truth and self.recipe.budget is not None and made < MOST_TURNS
 
-    def _advice_on(self, broken: Broken) -> str:
+    def _advice_on(self, broken: BrokenAssumption) -> str:
         """What to do where another number is read."""
         results = self.plans[-1].halves.program.results
         changed = {result.name for result in results if result.kind == "buffer"}

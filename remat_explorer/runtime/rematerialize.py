@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from remat_explorer.capture.step.checks import require_capturable
-from remat_explorer.capture.step.losses import Loss
-from remat_explorer.capture.step.processes import Processes
+from remat_explorer.capture.inputs_and_outputs import Loss
+from remat_explorer.capture.model_checks import require_capturable
+from remat_explorer.capture.sharding import ProcessGroup
 from remat_explorer.entry_checks import Seconds, require_arguments
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.assumptions.agreement import together
@@ -137,7 +137,7 @@ def rematerialize(
     require_meaning(budget_means, budget)
     recipe = Recipe(budget, loss, strategy, solution, time_limit, solver, optimizer, on_progress, cache, budget_means)
     recipe = dataclasses.replace(recipe, retain_graph=retain_graph)
-    processes = Processes.of(model)
+    processes = ProcessGroup.of(model)
     if processes is None:
         planned = recipe.plan(model, args, kwargs)
     else:

@@ -12,8 +12,8 @@ from torch.nn.modules import module as global_hooks
 from torch.nn.utils import parametrize
 from torch.utils import _pytree as pytree
 
-from remat_explorer.capture.step.autocast import Autocast
-from remat_explorer.capture.step.nesting import map_leaves
+from remat_explorer.capture.autocast import Autocast
+from remat_explorer.capture.inputs_and_outputs import map_leaves
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 

@@ -29,7 +29,7 @@ def seconds_in_turn(
         advance: called after every run.
 
     >>> import torch
-    >>> from remat_explorer.capture.step.placement import place
+    >>> from remat_explorer.capture.model_placement import place
     >>> from remat_explorer.runtime.eager import Eager
     >>> placed = place(torch.nn.Linear(2, 1), (torch.ones(3, 2),), None, "cpu")
     >>> eager = Eager(placed, None)

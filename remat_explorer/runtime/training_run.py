@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.fx import Node
 
+from remat_explorer.capture.autocast import no_autocast
 from remat_explorer.capture.captured_program import Registers, Result
-from remat_explorer.capture.step.autocast import no_autocast
-from remat_explorer.capture.step.sharding import as_part_of
+from remat_explorer.capture.sharding import as_part_of
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.backward.half import Running
 from remat_explorer.runtime.backward.outputs import Outputs

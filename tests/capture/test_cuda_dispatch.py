@@ -19,9 +19,9 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from remat_explorer.capture.cuda_target import CudaTarget, as_on_cuda
-from remat_explorer.capture.joint.kernel_layouts import kernel_layouts
-from remat_explorer.capture.step.kernels import kernels_of_plain_pytorch
-from remat_explorer.capture.step.nesting import map_tensors
+from remat_explorer.capture.eager_kernels import eager_kernels
+from remat_explorer.capture.fake_tensors import kernel_layout_mode
+from remat_explorer.capture.inputs_and_outputs import map_tensors
 from tests.capture.unusual_models import UNUSUAL
 from tests.runtime.kinds_of_models import KINDS, Case
 
@@ -95,7 +95,7 @@ def is_view(operator: Any) -> bool:
 
 def calls_of(case: Case, target: CudaTarget | None) -> tuple[list[Any], Counter[str]]:
     """The forward pass by the tables for a target, or by PyTorch's dispatch for CUDA."""
-    mode, recorded = kernel_layouts(target is not None), Recorded()
+    mode, recorded = kernel_layout_mode(target is not None), Recorded()
 
     def fake(tensor: torch.Tensor) -> torch.Tensor:
         with mode:
@@ -115,7 +115,7 @@ def calls_of(case: Case, target: CudaTarget | None) -> tuple[list[Any], Counter[
         stack.enter_context(torch.no_grad())
         if not torch.cuda.is_available():
             stack.enter_context(sdpa_kernel([SDPBackend.MATH]))
-        stack.enter_context(kernels_of_plain_pytorch(target))
+        stack.enter_context(eager_kernels(target))
         stack.enter_context(enable_python_dispatcher())
         stack.enter_context(mode)
         stack.enter_context(recorded)

@@ -10,7 +10,7 @@ from torch import nn
 from torch.fx import GraphModule, graph_module
 
 import remat_explorer as rx
-from remat_explorer.capture.generated_sources import sources_dropped, with_its_source
+from remat_explorer.capture.generated_sources import drop_new_sources, drop_source_with
 from remat_explorer.capture.tracing import trace
 
 
@@ -21,7 +21,7 @@ def _empty() -> GraphModule:
 def _sources() -> set[str]:
     """Names of generated sources that are kept, by torch.fx or by linecache."""
     gc.collect()
-    with sources_dropped():
+    with drop_new_sources():
         pass  # those of modules that are gone
     return set(graph_module._loader.eval_cache) | {name for name in linecache.cache if "eval_with_key" in name}
 
@@ -55,9 +55,9 @@ def test_sources_made_before_are_left_and_an_error_drops_those_of_the_trace() ->
     name = type(mine).forward.__code__.co_filename
     before = _sources()
     try:
-        with sources_dropped():
+        with drop_new_sources():
             mine.recompile()
-            kept, lost = with_its_source(_empty()), _empty()
+            kept, lost = drop_source_with(_empty()), _empty()
             raise ZeroDivisionError
     except ZeroDivisionError:
         pass
@@ -68,7 +68,7 @@ def test_sources_made_before_are_left_and_an_error_drops_those_of_the_trace() ->
 
 def test_a_module_may_go_while_python_checks_the_lines_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     linecache.getlines(__file__)  # a file, whose age is looked at
-    modules = [with_its_source(_empty())]
+    modules = [drop_source_with(_empty())]
     name = type(modules[0]).forward.__code__.co_filename
     assert linecache.getlines(name)
     stat = os.stat
@@ -82,5 +82,5 @@ def test_a_module_may_go_while_python_checks_the_lines_that_it_has(monkeypatch: 
         patch.setattr(os, "stat", collecting)
         linecache.checkcache()
     assert not modules
-    with_its_source(_empty())
+    drop_source_with(_empty())
     assert name not in linecache.cache

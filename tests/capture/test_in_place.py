@@ -19,8 +19,8 @@ from remat_explorer.capture.in_place import (
     ROUNDS_OTHERWISE,
     Overwriting,
 )
+from remat_explorer.capture.in_place_layouts import sigmoid_in_layout
 from remat_explorer.capture.profile_cache import program_fingerprint
-from remat_explorer.capture.step.gates import sigmoid_in_layout
 from remat_explorer.errors import ExecutionError
 
 aten = torch.ops.aten

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from remat_explorer.capture.joint import propagation
-from remat_explorer.capture.joint.cleaning import clean
-from remat_explorer.capture.joint.joint import trace_joint
-from remat_explorer.capture.joint.propagation import propagate, storage_key, tensors_of
-from remat_explorer.capture.step.training_step import TrainingStep
+from remat_explorer.capture import propagation
+from remat_explorer.capture.graph_rewrites import rewrite_graph
+from remat_explorer.capture.joint_trace import trace_joint
+from remat_explorer.capture.propagation import propagate, storage_key, tensors_of
+from remat_explorer.capture.training_step import TrainingStep
 from remat_explorer.capture_options import CaptureOptions
 
 
@@ -83,7 +83,7 @@ def test_calls_as_they_were_traced_give_what_they_give_when_they_run_again(case,
     model, x = CASES[case]
     step = TrainingStep(model, (x,), loss=lambda output: output.mean())
     module = trace_joint(step, step.tensors((x,))).module
-    clean(module, CaptureOptions(contract=contract))
+    rewrite_graph(module, CaptureOptions(contract=contract))
     run: list[Any] = []
     plain = propagation.run_node
     monkeypatch.setattr(propagation, "run_node", lambda node, values: run.append(node) or plain(node, values))

@@ -14,8 +14,8 @@ from torch.nn import functional
 import remat_explorer as rx
 from remat_explorer.capture import trace
 from remat_explorer.capture.memory_meter import CpuMeter, Reading
-from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.capture.storage_census import StorageCensus
+from remat_explorer.capture.training_step import TrainingStep
 from remat_explorer.errors import ExecutionError, SolutionError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute, Plan

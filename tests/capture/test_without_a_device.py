@@ -13,8 +13,8 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import remat_explorer as rx
-from remat_explorer.capture.step.nesting import map_tensors
-from remat_explorer.capture.step.placement import require_same_structure
+from remat_explorer.capture.inputs_and_outputs import map_tensors
+from remat_explorer.capture.model_placement import require_same_structure
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.errors import CaptureError, ExecutionError, GraphError, UnknownNameError
 from tests.capture.unusual_models import UNUSUAL

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from remat_explorer.capture.step.losses import Loss
+from remat_explorer.capture.inputs_and_outputs import Loss
 from tests.runtime.kinds_of_models import KINDS, Case, Made
 
 LAST = torch.channels_last

@@ -38,7 +38,7 @@ def test_every_public_name_is_there():
 
 def test_a_name_that_is_not_public_is_an_attribute_error():
     with pytest.raises(AttributeError, match="has no attribute 'optimise'"):
-        _ = rx.optimise
+        _ = rx.optimise  # pyright: ignore
 
 
 def test_an_archive_is_no_place_to_run_from_and_the_error_says_so(tmp_path):

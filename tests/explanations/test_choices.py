@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import remat_explorer as rx
+from remat_explorer.capture_options import KINDS
 from remat_explorer.explanations.choices import (
     EXPLAINED,
     explain_choice,
@@ -72,4 +73,4 @@ def test_implementations_without_a_kind_are_of_one_called_like_them(schedule: An
 
 
 def test_every_kind_that_can_be_captured_is_explained() -> None:
-    assert set(EXPLAINED) >= set(rx.capture_options.KINDS)
+    assert set(EXPLAINED) >= set(KINDS)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import remat_explorer as rx
-from remat_explorer.capture.step import placement
+from remat_explorer.capture import model_placement
 from remat_explorer.explorer.panels.clickable import Click
 from remat_explorer.explorer.panels.execution_panel import ExecutionPanel
 from remat_explorer.explorer.state.state import State
@@ -132,21 +132,21 @@ def test_cancelling_an_execution_stops_before_the_next_operation() -> None:
 def test_a_module_is_captured_and_executed_where_the_explorer_says(monkeypatch: Any) -> None:
     brought: list[Any] = []
 
-    def place(model: Any, args: Any, kwargs: Any, device: str) -> placement.Placed:
+    def place(model: Any, args: Any, kwargs: Any, device: str) -> model_placement.Placement:
         brought.append(device)
-        return placement.Placed(torch.device(device), model, args, kwargs or {})
+        return model_placement.Placement(torch.device(device), model, args, kwargs or {})
 
-    monkeypatch.setattr(placement, "place", place)
+    monkeypatch.setattr(model_placement, "place", place)
     model, args = nn.Linear(2, 2), (torch.ones(1, 2),)
     assert Inputs(model, args).on("cpu").module is model
     assert brought == []
-    monkeypatch.setattr(placement, "home_of", lambda *given: torch.device("cuda", 0))
+    monkeypatch.setattr(model_placement, "model_device", lambda *given: torch.device("cuda", 0))
     Sources(model, args).load(State(device="cpu", model="Linear"))
     assert brought == ["cpu"]
 
 
 def test_an_explorer_begins_where_its_module_lies(monkeypatch: Any) -> None:
-    monkeypatch.setattr(placement, "home_of", lambda *given: torch.device("cuda", 0))
+    monkeypatch.setattr(model_placement, "model_device", lambda *given: torch.device("cuda", 0))
     assert Sources(nn.Linear(2, 2), (torch.ones(1, 2),)).device == "cuda:0"
     assert Sources("mlp").device == "cpu"
 

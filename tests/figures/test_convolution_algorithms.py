@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import remat_explorer as rx
+from remat_explorer.capture_options import KINDS
 from remat_explorer.errors import GraphError
 from remat_explorer.figures.convolution_algorithms import convolution_algorithms, is_convolution, parts_of
 from remat_explorer.figures.implementation_images import DARK, LIGHT, implementation_colours
@@ -52,5 +53,5 @@ def test_an_operation_that_does_not_exist_is_refused(schedule: Any) -> None:
 
 def test_every_kind_has_a_colour_of_its_own_in_both_themes() -> None:
     for theme in (LIGHT, DARK):
-        assert set(theme) >= {"", *rx.capture_options.KINDS}
+        assert set(theme) >= {"", *KINDS}
         assert len(set(theme.values())) == len(theme)

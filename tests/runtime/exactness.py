@@ -11,10 +11,9 @@ import torch
 from torch import nn
 
 from remat_explorer.capture import trace
-from remat_explorer.capture.step.losses import Loss
-from remat_explorer.capture.step.nesting import map_tensors
-from remat_explorer.capture.step.placement import exact_kernels, place
-from remat_explorer.capture.step.training_step import TrainingStep
+from remat_explorer.capture.inputs_and_outputs import Loss, map_tensors
+from remat_explorer.capture.model_placement import exact_kernels, place
+from remat_explorer.capture.training_step import TrainingStep
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.comparison import Comparison, Final, compare
 from remat_explorer.runtime.eager import Eager

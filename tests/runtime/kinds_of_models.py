@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from remat_explorer.capture.step.losses import Loss
+from remat_explorer.capture.inputs_and_outputs import Loss
 
 
 @dataclass

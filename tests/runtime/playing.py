@@ -19,8 +19,8 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 import remat_explorer as rx
-from remat_explorer.capture.step.left_behind import LeftBehind
-from remat_explorer.capture.step.placement import exact_kernels
+from remat_explorer.capture.dry_run import TensorPlaceholder
+from remat_explorer.capture.model_placement import exact_kernels
 from remat_explorer.errors import RematError
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.halves import Halves
@@ -206,7 +206,7 @@ def _copied(thing: Any, above: frozenset[int] = frozenset()) -> Any:
 
 
 def _copied_tensor(tensor: torch.Tensor) -> Any:
-    if isinstance(tensor, LeftBehind):
+    if isinstance(tensor, TensorPlaceholder):
         return {"kind": "mark"}
     is_wrapped = torch._is_functional_tensor(tensor)  # pyright: ignore[reportPrivateImportUsage]
     if isinstance(tensor, FunctionalTensor | FakeTensor) or is_wrapped:

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 import remat_explorer as rx
 from remat_explorer.capture import trace
-from remat_explorer.capture.step.training_step import plain_inputs
+from remat_explorer.capture.training_step import detached_inputs
 from remat_explorer.errors import CaptureError, ExecutionError
 from tests.runtime.kinds_of_models import Made, linear, x
 
@@ -261,7 +261,7 @@ def test_what_was_read_is_checked_without_what_it_does_not_need():
     program = trace(model, (x(), torch.tensor([2, 3]), big))
     (read,) = program.assumptions.reads
     assert [given.place for given in read.sources] == [1]
-    assert not program.assumptions.broken(model, plain_inputs((x(), torch.tensor([2, 9]), big)))
+    assert not program.assumptions.broken(model, detached_inputs((x(), torch.tensor([2, 9]), big)))
 
 
 def test_reads_of_the_capture_neither_change_buffers_nor_inputs():

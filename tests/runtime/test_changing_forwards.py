@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.nn.utils import prune
 
 import remat_explorer as rx
-from remat_explorer.capture.step.left_behind import LeftBehind
+from remat_explorer.capture.dry_run import TensorPlaceholder
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.shapes import family
 from tests.runtime.kinds_of_models import Made, linear, x
@@ -289,7 +289,7 @@ def test_what_forward_leaves_behind_is_marked_as_not_there(name):
 
 
 def test_marks_are_told_from_other_tensors_by_everyone():
-    mark = LeftBehind.of("it is gone")
+    mark = TensorPlaceholder.of("it is gone")
     assert b"remat_explorer" not in pickle.dumps(mark)  # whoever reads it need not have this package
     for use in (float, bool, torch.Tensor.detach, lambda gone: gone.shape, lambda gone: torch.stack([gone, gone])):
         with pytest.raises(ExecutionError, match="it is gone"):

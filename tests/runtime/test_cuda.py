@@ -13,7 +13,7 @@ from torch.nn import functional
 
 import remat_explorer as rx
 from remat_explorer.capture.memory_meter import CudaMeter
-from remat_explorer.capture.step.placement import exact_kernels
+from remat_explorer.capture.model_placement import exact_kernels
 from remat_explorer.errors import OutOfMemoryError
 from remat_explorer.models import LoadedModel
 from remat_explorer.runtime.hard_cap import hard_cap

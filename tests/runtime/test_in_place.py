@@ -10,7 +10,7 @@ from torch import nn
 import remat_explorer as rx
 from remat_explorer.capture import trace
 from remat_explorer.capture.captured_program import Program
-from remat_explorer.capture.step.training_step import TrainingStep
+from remat_explorer.capture.training_step import TrainingStep
 from remat_explorer.plan import Compute, Plan
 from tests.runtime.random_schedules import checkpoint_all, random_schedule, solution_of
 from tests.thorough import thorough_but

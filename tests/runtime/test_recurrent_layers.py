@@ -11,11 +11,10 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import remat_explorer as rx
-from remat_explorer.capture import trace
-from remat_explorer.capture.joint import recurrent_layers
-from remat_explorer.capture.joint.recurrent_layers import workspace_bytes
+from remat_explorer.capture import fake_tensors, trace
+from remat_explorer.capture.fake_tensors import workspace_bytes
 from remat_explorer.capture.memory_meter import CpuMeter
-from remat_explorer.capture.step.placement import place
+from remat_explorer.capture.model_placement import place
 from remat_explorer.errors import CaptureError
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.eager import Eager
@@ -187,9 +186,9 @@ def test_the_graph_has_the_bytes_of_every_output_that_a_run_of_the_layer_gives(d
 def test_the_workspace_of_a_long_sequence_is_known_from_short_ones(shape, monkeypatch):
     whole = workspace_bytes.__wrapped__(*shape)
     asked = []
-    monkeypatch.setattr(recurrent_layers, "LONG", 0)
-    run = recurrent_layers._asked
-    monkeypatch.setattr(recurrent_layers, "_asked", lambda steps, *args: asked.append(steps) or run(steps, *args))
+    monkeypatch.setattr(fake_tensors, "_LONG_RUN", 0)
+    run = fake_tensors._asked
+    monkeypatch.setattr(fake_tensors, "_asked", lambda steps, *args: asked.append(steps) or run(steps, *args))
     assert workspace_bytes.__wrapped__(*shape) == whole
     assert all(steps < shape[0] for steps in asked) or asked == [shape[0]]
 

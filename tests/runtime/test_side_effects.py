@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import remat_explorer as rx
-from remat_explorer.capture.step.left_behind import LeftBehind
+from remat_explorer.capture.dry_run import TensorPlaceholder
 from remat_explorer.errors import CaptureError, ExecutionError
 from tests.runtime.kinds_of_models import Made, linear, x
 
@@ -210,7 +210,7 @@ def test_a_module_outside_of_the_model_keeps_its_parameters_beside_what_forward_
     trained(x()).square().mean().backward()
     assert other.weight is weight
     assert other.bias is bias
-    assert isinstance(other.seen, LeftBehind)
+    assert isinstance(other.seen, TensorPlaceholder)
 
 
 def test_a_deque_that_forward_clears_and_fills_holds_a_mark_after_a_step():

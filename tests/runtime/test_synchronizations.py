@@ -11,8 +11,8 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import remat_explorer as rx
+from remat_explorer.capture import input_assumptions
 from remat_explorer.capture.implementations.masks import mask_bytes, pack
-from remat_explorer.capture.joint import assumptions, content
 from remat_explorer.errors import ExecutionError
 from remat_explorer.models.gpt2 import GPT2Block
 
@@ -69,12 +69,14 @@ def on_a_device(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The CPU is taken for a device that Python has to wait for; how many numbers come with each transfer."""
     transfers: list[int] = []
 
+    plain = input_assumptions.numbers_of
+
     def counted(tensors: Any) -> list[Any]:
         transfers.append(len(tensors))
-        return content.numbers_of(tensors)
+        return plain(tensors)
 
-    monkeypatch.setattr(content, "waits_for", lambda tensor: True)
-    monkeypatch.setattr(assumptions, "numbers_of", counted)
+    monkeypatch.setattr(input_assumptions, "needs_synchronization", lambda tensor: True)
+    monkeypatch.setattr(input_assumptions, "numbers_of", counted)
     return transfers
 
 
@@ -163,7 +165,7 @@ def test_a_number_comes_before_the_size_that_follows_from_it(on_a_device):
     ids=["usual types", "rare types"],
 )
 def test_numbers_that_come_together_are_those_that_come_alone(tensors):
-    assert content.numbers_of(tensors) == [tensor.item() for tensor in tensors]
+    assert input_assumptions.numbers_of(tensors) == [tensor.item() for tensor in tensors]
 
 
 @pytest.mark.parametrize("entries", [1, 7, 8, 13])

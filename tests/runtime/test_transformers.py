@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from remat_explorer.capture import trace
-from remat_explorer.capture.step.training_step import plain_inputs
+from remat_explorer.capture.training_step import detached_inputs
 from remat_explorer.errors import CaptureError
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.halves import Halves
@@ -181,7 +181,7 @@ def test_loss_gradients_and_random_state_are_those_of_plain_pytorch_bit_for_bit(
     program = trace(trained, (), kwargs)
     plan = Plan.of(random_schedule(program.graph, 0, 0.1, 0.0))
     torch.manual_seed(5)
-    (loss,) = train(Halves.of(plan, program, CPU), trained, plain_inputs((), kwargs))
+    (loss,) = train(Halves.of(plan, program, CPU), trained, detached_inputs((), kwargs))
     loss.backward()
     assert torch.equal(loss, expected)
     assert torch.equal(state, torch.get_rng_state())
@@ -199,7 +199,7 @@ def test_a_mask_of_ones_is_dropped_as_in_plain_pytorch():
     assert read.expected is True
     assert "padding_mask" in read.text
     assert unmasked.graph.n < masked.graph.n
-    assert "input 'attention_mask'" in str(unmasked.assumptions.broken(trained, plain_inputs((), padded)))
+    assert "input 'attention_mask'" in str(unmasked.assumptions.broken(trained, detached_inputs((), padded)))
 
 
 @pytest.mark.parametrize(

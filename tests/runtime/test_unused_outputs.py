@@ -15,8 +15,8 @@ from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 import remat_explorer as rx
+from remat_explorer.capture.inputs_and_outputs import tensors_in
 from remat_explorer.capture.memory_meter import CpuMeter
-from remat_explorer.capture.step.nesting import tensors_in
 from tests.runtime.heads import NAMES, Heads, X, differing, gradients, keeping, recomputing
 from tests.runtime.kinds_of_models import Made, linear
 

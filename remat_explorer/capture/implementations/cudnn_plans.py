@@ -30,7 +30,7 @@ from remat_explorer.capture.convolution_arguments import (
     wanted_gradients,
 )
 from remat_explorer.capture.implementations.call_site import Site, picks, reordered_products
-from remat_explorer.capture.out_of_memory import is_out_of_memory
+from remat_explorer.capture.model_placement import is_out_of_memory
 from remat_explorer.capture.stopwatch import laps_on
 from remat_explorer.documents import quote, read_json, require_format, require_keys, write_json
 from remat_explorer.errors import ExecutionError, RematError

@@ -24,11 +24,11 @@ class Inputs:
         """The same on a device, where they are captured, measured and executed; as they are if they lie there.
 
         Raises:
-            ExecutionError: as `remat_explorer.capture.step.placement.place`; tensors without content stay as they are.
+            ExecutionError: as `remat_explorer.capture.model_placement.place`; tensors without content stay as they are.
         """
-        from remat_explorer.capture.step.placement import home_of, place, torch_device
+        from remat_explorer.capture.model_placement import model_device, place, torch_device
 
-        home = home_of(self.module, self.args, self.kwargs)
+        home = model_device(self.module, self.args, self.kwargs)
         if home.type == "meta" or home == torch_device(device):
             return self
         placed = place(self.module, self.args, self.kwargs, device)

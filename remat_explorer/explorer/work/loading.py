@@ -57,7 +57,7 @@ def from_zoo(state: State) -> Loaded:
     """The zoo's model of the state's name, batch and image size."""
     from remat_explorer import models
     from remat_explorer.capture import capture
-    from remat_explorer.capture.step.placement import torch_device
+    from remat_explorer.capture.model_placement import torch_device
 
     torch_device(state.device)  # what the explorer shows can also be run
     begin = BEGIN.get(state.model, {})

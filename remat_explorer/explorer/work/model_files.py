@@ -11,7 +11,7 @@ from remat_explorer.errors import ModelError, RematError
 from remat_explorer.explorer.state.implementations import kinds_to_capture
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.loading import Inputs, Loaded
-from remat_explorer.model_file import explained, load_model_file
+from remat_explorer.model_source import as_model_errors, load_model_file
 
 FUNCTION = "make_model"
 LISTED, LOOKED_AT, LARGEST = 20, 300, 500_000  # files at most, files that are opened at most, bytes of a file at most
@@ -68,7 +68,7 @@ def from_file(state: State) -> Loaded:
     path, inputs = Path(text.rpartition(":")[0]), Inputs(made.module, made.make_args(), made.kwargs, made.loss)
     inputs = inputs.on(state.device)
     try:
-        with explained(path, f"capturing the model of {str(path)!r}", leave=RematError):
+        with as_model_errors(path, f"capturing the model of {str(path)!r}", leave=RematError):
             kinds = kinds_to_capture(state.implementations)
             graph = capture(*inputs.given, implementations=kinds)
             return Loaded(graph, inputs)

@@ -11,7 +11,7 @@ from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.loading import Loaded, from_graph, from_module, from_zoo
 from remat_explorer.explorer.work.model_files import from_file, list_model_files
 from remat_explorer.graph import Graph
-from remat_explorer.model_file import is_model_file
+from remat_explorer.model_source import is_model_file
 from remat_explorer.permissions import Permissions
 
 DEFAULT_MODEL = "residual_net"
@@ -100,9 +100,9 @@ class Sources:
 
 
 def _home(module: Any) -> str:
-    from remat_explorer.capture.step.placement import home_of
+    from remat_explorer.capture.model_placement import model_device
 
-    home = home_of(module)
+    home = model_device(module)
     return "cpu" if home.type == "meta" else str(home)
 
 

@@ -75,7 +75,7 @@ def profiled_convolution(settings: Settings, progress: Tell, device: str = "auto
     from torch import nn
 
     from remat_explorer.capture import capture, profile
-    from remat_explorer.capture.step.placement import torch_device
+    from remat_explorer.capture.model_placement import torch_device
 
     target, (before, after), side = torch_device(device), CHANNELS[settings], SIDE[settings]
     first, second = nn.Conv2d(before, before, 3, padding=1), nn.Conv2d(before, after, 3, padding=1)

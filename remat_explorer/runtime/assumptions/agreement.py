@@ -11,7 +11,7 @@ from typing import TypeVar
 from remat_explorer import errors
 from remat_explorer.capture.captured_program import Program
 from remat_explorer.capture.sharded_parameters import COLLECTIVES
-from remat_explorer.capture.step.processes import FAILED, SOLUTION, STEP, DisagreementError, Processes
+from remat_explorer.capture.sharding import FAILED, SOLUTION, STEP, DisagreementError, ProcessGroup
 from remat_explorer.documents import to_json
 from remat_explorer.errors import ExecutionError
 from remat_explorer.graph import Graph
@@ -21,7 +21,7 @@ from remat_explorer.solution import Solution
 Planned = TypeVar("Planned")
 
 
-def one_solution(processes: Processes | None, graph: Graph, search: Callable[[], Solution]) -> Solution:
+def one_solution(processes: ProcessGroup | None, graph: Graph, search: Callable[[], Solution]) -> Solution:
     """What ``search`` gives on the first process, checked again on each; here, if there is only one.
 
     Args:
@@ -66,7 +66,7 @@ def digest_of_collectives(plan: Plan, program: Program) -> int:
     return 1 + int.from_bytes(hashlib.sha256(json.dumps(order).encode()).digest()[:7], "big")
 
 
-def together(processes: Processes, planning: Callable[[], Planned], digest: Callable[[Planned], int]) -> Planned:
+def together(processes: ProcessGroup, planning: Callable[[], Planned], digest: Callable[[Planned], int]) -> Planned:
     """The plan of a step, after every process has found one with the same collectives in the same order.
 
     Args:

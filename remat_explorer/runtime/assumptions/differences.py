@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from remat_explorer.capture.step.contents import Content, Same, SameFunction
-from remat_explorer.capture.step.left_behind import LeftBehind
-from remat_explorer.capture.step.reads import HOOKS
+from remat_explorer.capture.attributes import HOOKS
+from remat_explorer.capture.dry_run import TensorPlaceholder
+from remat_explorer.capture.snapshots import FunctionSnapshot, Identity, Snapshot
 from remat_explorer.runtime.assumptions.model_state import CLASS, ModelState
 from remat_explorer.runtime.signature import Layout, Signature, serves_leaf
 
@@ -135,7 +135,7 @@ def _of_tensors(planned: ModelState, now: ModelState) -> Words | None:
     return None
 
 
-def _of_attribute(planned: ModelState, place: Any, name: str, then: Content, now: Content) -> Words:
+def _of_attribute(planned: ModelState, place: Any, name: str, then: Snapshot, now: Snapshot) -> Words:
     kind = planned.kinds.get(place, "module")
     module = f"{place!r} ({kind})" if place else f"the model ({kind})"
     module = module if isinstance(place, str) else f"a {kind} that is no part of the model"
@@ -163,7 +163,7 @@ def _of_attribute(planned: ModelState, place: Any, name: str, then: Content, now
     return f"the attribute {path} of {module} is another one than when the plan was made: {described}", advice
 
 
-def _of_hooks(name: str, module: str, then: Content, now: Content, before: str) -> Words:
+def _of_hooks(name: str, module: str, then: Snapshot, now: Snapshot, before: str) -> Words:
     kind = name.strip("_").removesuffix("s").replace("_", " ")
     old, new = ([content for _, content in hooks.items] for hooks in (then, now))
     added = next((hook for hook in new if hook not in old), None)
@@ -174,11 +174,11 @@ def _of_hooks(name: str, module: str, then: Content, now: Content, before: str) 
     return f"{which} of {module} was removed after the plan was made", before
 
 
-def innermost(path: str, old: Content, new: Content) -> tuple[str, Content, Content]:
+def innermost(path: str, old: Snapshot, new: Snapshot) -> tuple[str, Snapshot, Snapshot]:
     """The first part in which two contents differ, such as a field of a configuration, by its path."""
     if old.kind == new.kind and old.kind in ("container", "object") and old.value is new.value:
         then, now = dict(old.items), dict(new.items)
-        missing = Content("absent", None)
+        missing = Snapshot("absent", None)
         for key in [*then, *(key for key in now if key not in then)]:
             if then.get(key, missing) != now.get(key, missing):
                 place = f"{path}.{key}" if old.kind == "object" else f"{path}[{key!r}]"
@@ -186,10 +186,10 @@ def innermost(path: str, old: Content, new: Content) -> tuple[str, Content, Cont
     return path, old, new
 
 
-def words(content: Content) -> str:
+def words(content: Snapshot) -> str:
     """What an attribute holds, for people.
 
-    >>> words(Content("plain", (float, 0.1)))
+    >>> words(Snapshot("plain", (float, 0.1)))
     '0.1'
     """
     value = content.value
@@ -197,7 +197,7 @@ def words(content: Content) -> str:
         return _short(repr(value[1]))
     if content.kind == "tensor":
         tensor: torch.Tensor = value.tensor
-        if isinstance(tensor, LeftBehind):
+        if isinstance(tensor, TensorPlaceholder):
             return "a tensor that no step by a plan leaves there"
         return f"a tensor, {str(tensor.dtype).removeprefix('torch.')} of shape {list(tensor.shape)}"
     if content.kind == "own":
@@ -210,7 +210,7 @@ def words(content: Content) -> str:
         return f"a {_kind(value)} of {len(content.items)}"
     if content.kind == "absent":
         return "not there"
-    if isinstance(value, Same | SameFunction):
+    if isinstance(value, Identity | FunctionSnapshot):
         name = getattr(value.value, "__name__", None)
         return str(name) if name else f"a {type(value.value).__name__}"
     return content.kind

@@ -10,15 +10,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from remat_explorer.capture.step.attributes import Place
-from remat_explorer.capture.step.contents import ABSENT, PLAIN, Content, Contents
-from remat_explorer.capture.step.guards import MISSING
-from remat_explorer.capture.step.losses import Loss
-from remat_explorer.capture.step.reads import REGISTRIES, Reads
+from remat_explorer.capture.attributes import REGISTRIES, AttributeReads, Place
+from remat_explorer.capture.inputs_and_outputs import Loss
+from remat_explorer.capture.snapshots import ABSENT, MISSING, PLAIN, Snapshot, SnapshotTaker
 from remat_explorer.errors import ExecutionError
 
-_ELSEWHERE = Content("defined by the class", None)
-_TENSOR = Content("a parameter or buffer", None)
+_ELSEWHERE = Snapshot("defined by the class", None)
+_TENSOR = Snapshot("a parameter or buffer", None)
 CLASS = "__class__"
 LOSS = -1
 
@@ -46,21 +44,21 @@ class ModelState:
     def __init__(
         self,
         model: nn.Module,
-        reads: Reads,
-        settled: Mapping[Place, Content] = MappingProxyType({}),
+        reads: AttributeReads,
+        settled: Mapping[Place, Snapshot] = MappingProxyType({}),
         loss: Loss | None = None,
     ) -> None:
         self._model, self._reads, self._settled, self._loss = model, reads, settled, loss
-        contents = Contents(model)
+        contents = SnapshotTaker(model)
         self._guards = contents.guards
-        self.attributes: dict[tuple[Any, str], Content] = {}
+        self.attributes: dict[tuple[Any, str], Snapshot] = {}
         self.kinds: dict[Any, str] = {}
         for place, module, names in _modules(model, reads):
             if module is None:
                 self.attributes[place, CLASS] = ABSENT
                 continue
             self.kinds[place] = type(module).__name__
-            self.attributes[place, CLASS] = Content("class", type(module))
+            self.attributes[place, CLASS] = Snapshot("class", type(module))
             self._guards.classes.append((module, type(module)))
             for name in names:
                 self.attributes[place, name] = self._look(contents, module, name, isinstance(place, str))
@@ -78,7 +76,7 @@ class ModelState:
         self._latest: ModelState | None = self
 
     @property
-    def left(self) -> dict[Place, Content]:
+    def left(self) -> dict[Place, Snapshot]:
         """Attributes in which a forward pass would have left tensors that nobody reads, and what it leaves."""
         return {place: content.value for place, content in self._settled.items() if content.kind == "left"}
 
@@ -121,14 +119,14 @@ class ModelState:
         other._model, other._latest = model, None
         return other
 
-    def changed(self, now: ModelState) -> Iterator[tuple[Any, str, Content, Content]]:
+    def changed(self, now: ModelState) -> Iterator[tuple[Any, str, Snapshot, Snapshot]]:
         """Attributes that hold something else now: place and name, and what they hold then and now."""
         for key, then in self.attributes.items():
             content = now.attributes.get(key, ABSENT)
             if not self._is_same(key, then, content):
                 yield *key, then, content
 
-    def _is_same(self, place: Place, then: Content, now: Content) -> bool:
+    def _is_same(self, place: Place, then: Snapshot, now: Snapshot) -> bool:
         if then == now or (place in self._settled and _is_filled(now, then, self._settled[place])):
             return True
         if place[1] != "__dict__" or then.kind != "container" or now.kind != "container":
@@ -169,14 +167,14 @@ class ModelState:
         tensors = ((name, registry, tensor) for name, registry, _, tensor in self._tensors)
         return next((n for n, r, t in tensors if id(r) in owned and not isinstance(t, nn.Parameter)), "")
 
-    def _look(self, contents: Contents, module: nn.Module, name: str, inside: bool) -> Content:
+    def _look(self, contents: SnapshotTaker, module: nn.Module, name: str, inside: bool) -> Snapshot:
         own = vars(module)
         slots = self._guards.slots
         if name == "__dict__":
             self._guards.add_mapping(own)
             names = (key for key in own if key not in REGISTRIES)
             items = ((key, contents.of_attribute(key, own[key])) for key in names)
-            return Content("container", dict, tuple(items))
+            return Snapshot("container", dict, tuple(items))
         if name in own:
             if name in ("_parameters", "_buffers") and inside:
                 return _TENSOR
@@ -201,7 +199,7 @@ class ModelState:
         return found
 
 
-def _modules(model: nn.Module, reads: Reads) -> Iterator[tuple[Any, nn.Module | None, dict[str, None]]]:
+def _modules(model: nn.Module, reads: AttributeReads) -> Iterator[tuple[Any, nn.Module | None, dict[str, None]]]:
     """The modules that were read: by their paths those of ``model``, by numbers those that are no part of it."""
     now = dict(model.named_modules(remove_duplicate=False))
     for number, (path, module, names) in enumerate(reads.entries()):
@@ -225,10 +223,10 @@ def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.requires_grad, tensor.dtype, tensor.device, tensor.shape, tensor.stride()
 
 
-def _are_caches(then: Content, now: Content) -> bool:
+def _are_caches(then: Snapshot, now: Snapshot) -> bool:
     """Whether two contents are equal but for tensors of which one took the place of the other, or was not there.
 
-    >>> none, one, two = (Content("plain", (type(value), value)) for value in (None, 1, 2))
+    >>> none, one, two = (Snapshot("plain", (type(value), value)) for value in (None, 1, 2))
     >>> _are_caches(none, none), _are_caches(none, ABSENT), _are_caches(one, two)
     (True, True, False)
     """
@@ -243,7 +241,7 @@ def _are_caches(then: Content, now: Content) -> bool:
     return nothing and (len(tensors) < 2 or tensors[0] is not tensors[1])
 
 
-def _is_filled(now: Content, before: Content, settled: Content) -> bool:
+def _is_filled(now: Snapshot, before: Snapshot, settled: Snapshot) -> bool:
     """Whether an attribute that forward fills holds what a forward pass leaves there; entries may have joined it."""
     if settled.kind == "left" or now == settled:
         return True

@@ -9,8 +9,8 @@ from torch import nn
 
 from remat_explorer.capture.captured_program import Program
 from remat_explorer.capture.graph_assembly import TRAINED
-from remat_explorer.capture.step.sharding import is_sharded, reshard, shard_groups
-from remat_explorer.capture.step.training_step import unwrapped
+from remat_explorer.capture.sharding import is_sharded, reshard, shard_groups
+from remat_explorer.capture.training_step import unwrap
 from remat_explorer.errors import ExecutionError
 
 
@@ -27,7 +27,7 @@ def require_plannable(model: nn.Module) -> None:
     remat_explorer.errors.ExecutionError: DataParallel goes around what rematerialize returns: \
 DataParallel(rematerialize(model, ...))
     """
-    if unwrapped(model) is not model:
+    if unwrap(model) is not model:
         name = type(model).__name__
         raise ExecutionError(f"{name} goes around what rematerialize returns: {name}(rematerialize(model, ...))")
     if hasattr(model, "_orig_mod") or model._compiled_call_impl is not None:

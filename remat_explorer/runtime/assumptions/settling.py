@@ -8,13 +8,11 @@ from typing import Any
 
 from torch import nn
 
-from remat_explorer.capture.step.attributes import Changes, Place
-from remat_explorer.capture.step.contents import ABSENT, Content
-from remat_explorer.capture.step.given import Given
-from remat_explorer.capture.step.left_behind import is_marked
-from remat_explorer.capture.step.losses import Loss
-from remat_explorer.capture.step.rehearsal import rehearse
-from remat_explorer.capture.step.variables import Variable
+from remat_explorer.capture.attributes import Changes, InputEntry, Place
+from remat_explorer.capture.dry_run import dry_run_forward, has_placeholder
+from remat_explorer.capture.inputs_and_outputs import Loss
+from remat_explorer.capture.snapshots import ABSENT, Snapshot
+from remat_explorer.capture.variables import Variable
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.assumptions.differences import innermost, words
 
@@ -26,7 +24,7 @@ _INSTEAD = (
 
 def settled_attributes(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], loss: Loss | None, changes: Changes
-) -> Mapping[Place, Content]:
+) -> Mapping[Place, Snapshot]:
     """What the attributes that forward changes hold in the end, if they come to rest in one pass, as caches do.
 
     What each pass leaves behind and none reads, such as attention maps, is there with the kind "left" and with what a
@@ -39,11 +37,11 @@ def settled_attributes(
         ExecutionError: if an attribute would be stale in a step that a plan does, since a plan does not run forward.
     """
     _require_own_inputs(model, changes)
-    changes = {place: change for place, change in changes.items() if not isinstance(place[0], Given)}
+    changes = {place: change for place, change in changes.items() if not isinstance(place[0], InputEntry)}
     if not changes:
         return {}
     try:
-        found = rehearse(model, args, kwargs, loss)
+        found = dry_run_forward(model, args, kwargs, loss)
     except Exception as error:  # whatever a person's model does without numbers
         raise ExecutionError(
             f"{_change(model, changes)}, and whether a second pass would change it again cannot be told "
@@ -51,32 +49,36 @@ def settled_attributes(
             "forward, so it could become stale. If it is a cache that the first pass fills, run the model once before "
             f"rematerialize; else {_INSTEAD}"
         ) from error
-    if found.restless:
-        again = {place: changes.get(place, change) for place, change in found.restless.items()}
+    if found.changed_every_pass:
+        again = {place: changes.get(place, change) for place, change in found.changed_every_pass.items()}
         raise ExecutionError(
             f"{_change(model, again)}, in every pass anew. A plan does not run forward, so it would be stale: "
             f"{_INSTEAD}"
         )
-    if found.from_data:
+    if found.changed_from_data:
         raise ExecutionError(
-            f"{_change(model, found.from_data)}, in the first pass alone, which depends on its inputs or computes "
-            "something else than later ones. A plan is for all steps: run the model once before rematerialize"
+            f"{_change(model, found.changed_from_data)}, in the first pass alone, which depends on its inputs or "
+            "computes something else than later ones. A plan is for all steps: run the model once before rematerialize"
         )
-    new = {place: changes[place] for place in found.left if place in changes and not is_marked(changes[place][0])}
+    new = {
+        place: changes[place]
+        for place in found.write_only
+        if place in changes and not has_placeholder(changes[place][0])
+    }
     if new:
         warnings.warn(
             f"{_change(model, new)}. A plan does not run forward: after its steps such attributes are not there, and "
             "to compute with them is an error. Return from forward what is needed",
             stacklevel=5,
         )
-    return {**found.settled, **{place: Content("left", after) for place, after in found.left.items()}}
+    return {**found.changed_once, **{place: Snapshot("left", after) for place, after in found.write_only.items()}}
 
 
 def _require_own_inputs(model: nn.Module, changes: Changes) -> None:
     """Refuse what forward writes into containers of its caller, and warn where it returns them or takes out of them."""
     for place, change in changes.items():
         given = place[0]
-        if not isinstance(given, Given):
+        if not isinstance(given, InputEntry):
             continue
         if given.is_taken:
             what = f"{given.words} away" if change[1] == ABSENT else f"entries out of {given.words}"

@@ -11,7 +11,7 @@ from torch import nn
 from torch.fx import GraphModule, Node
 
 from remat_explorer.capture.captured_program import Result
-from remat_explorer.capture.generated_sources import with_its_source
+from remat_explorer.capture.generated_sources import drop_source_with
 from remat_explorer.runtime.backward.handing_over import hand_over
 from remat_explorer.runtime.emission import RESULTS, Emission, name_of, sources_of
 
@@ -92,7 +92,7 @@ class BackwardHalf:
         leaving = [[(result, own[result]) for result in handover] for handover in handovers]
         hand_over(emission.graph, gradients, leaving, owners)
         reads = frozenset(node for node, source in sources.items() if source.users)
-        return BackwardHalf(with_its_source(GraphModule(nn.Module(), emission.graph)), tuple(residents), reads)
+        return BackwardHalf(drop_source_with(GraphModule(nn.Module(), emission.graph)), tuple(residents), reads)
 
     def run(
         self, residents: Mapping[Node, torch.Tensor | None], saved: list[Any], gradients: list[torch.Tensor | None]

@@ -19,8 +19,8 @@ from torch._inductor.compile_fx import compile_fx
 from torch._inductor.virtualized import V
 from torch.fx import GraphModule
 
-from remat_explorer.capture.step.kernels import kernels_of_plain_pytorch
-from remat_explorer.capture.step.sharding import shard_groups
+from remat_explorer.capture.eager_kernels import eager_kernels
+from remat_explorer.capture.sharding import shard_groups
 from remat_explorer.entry_checks import Seconds, require_arguments
 from remat_explorer.errors import ExecutionError, UnknownNameError
 from remat_explorer.quantities import exact_bytes
@@ -106,7 +106,7 @@ def _compiled(parts: Partitioner, fusion: FusionWithinBudget | None, module: Gra
         aot = aot_autograd(
             fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=parts, keep_inference_input_mutations=True
         )
-        with kernels_of_plain_pytorch():
+        with eager_kernels():
             return aot(module, inputs)
     if not torch.is_grad_enabled() or not any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
         return compile_fx(module, inputs)

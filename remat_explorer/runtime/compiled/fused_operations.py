@@ -10,8 +10,8 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
+from remat_explorer.capture.graph_rewrites import is_random
 from remat_explorer.capture.in_place import fits
-from remat_explorer.capture.joint.randomness import is_random
 from remat_explorer.capture.storages import OperationDraft, StorageDraft, Storages
 from remat_explorer.graph import Graph
 

@@ -15,8 +15,8 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from remat_explorer.capture.captured_program import Call
+from remat_explorer.capture.graph_rewrites import is_random
 from remat_explorer.capture.in_place import Overwriting
-from remat_explorer.capture.joint.randomness import is_random
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.backward.cut import cut_of, needed_after
 from remat_explorer.runtime.compiled.joint_program import Ending, JointProgram

@@ -14,11 +14,10 @@ from remat_explorer.capture.bodies import body_of, in_place_bodies, view_of
 from remat_explorer.capture.captured_program import Body, Program
 from remat_explorer.capture.devices import find_device
 from remat_explorer.capture.graph_assembly import assemble, numbered
-from remat_explorer.capture.joint.cleaning import clean, output_node, results_of
-from remat_explorer.capture.joint.propagation import fake_mode, propagate
-from remat_explorer.capture.joint.randomness import is_random
+from remat_explorer.capture.graph_rewrites import graph_results, is_random, output_node, rewrite_graph
+from remat_explorer.capture.inputs_and_outputs import OutputStructure
 from remat_explorer.capture.operation_rewrites import contract, weight_gradients_first
-from remat_explorer.capture.step.returned import Returned
+from remat_explorer.capture.propagation import fake_mode, propagate
 from remat_explorer.capture.storages import Storages, find_storages
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.errors import ExecutionError
@@ -84,7 +83,7 @@ def joint_program(module: GraphModule, forward_results: int, in_place: bool = Tr
             node.meta["partitioner_tag"] = "is_backward"
     written = _without_writes(module)
     options = CaptureOptions(contract=in_place)
-    clean(module, options)
+    rewrite_graph(module, options)
     _mark_backward(module, forward_results)
     storages = find_storages(module, propagate(module))
     weight_gradients_first(storages)
@@ -102,7 +101,7 @@ def joint_program(module: GraphModule, forward_results: int, in_place: bool = Tr
         storages.resident_bytes += len(random) * size
     endings = [
         Ending(node, Body(()) if node is None else view_of(node, storages), meaning)
-        for node, meaning in results_of(module)
+        for node, meaning in graph_results(module)
     ]
     kept = len(endings) - len(written)
     number = numbered(storages)
@@ -116,7 +115,7 @@ def joint_program(module: GraphModule, forward_results: int, in_place: bool = Tr
         tuple(storage.carrier for storage in number),
         (),
         (),
-        Returned(None, False),
+        OutputStructure(None, False),
         (),
         (),
         module,

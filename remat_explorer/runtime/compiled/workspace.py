@@ -11,11 +11,11 @@ from torch._guards import tracing
 from torch.fx import Node
 from torch.utils._python_dispatch import _disable_current_modes
 
+from remat_explorer.capture.autocast import no_autocast
 from remat_explorer.capture.captured_program import Program, Registers
 from remat_explorer.capture.memory_meter import memory_meter
 from remat_explorer.capture.profile_cache import Profile
 from remat_explorer.capture.profiling import ProfilingRun
-from remat_explorer.capture.step.autocast import no_autocast
 from remat_explorer.capture.storage_census import StorageCensus
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from remat_explorer.capture.joint.propagation import storage_key, tensors_of
+from remat_explorer.capture.propagation import storage_key, tensors_of
 
 UNFILLED = "empty"  # in the names of the operators that give memory as it is
 AT_A_TIME = 1 << 20  # entries copied to be read

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from remat_explorer.capture.captured_program import Program
+from remat_explorer.capture.inputs_and_outputs import Loss
+from remat_explorer.capture.model_placement import Placement, exact_kernels, place
 from remat_explorer.capture.profiling import profile
-from remat_explorer.capture.step.losses import Loss
-from remat_explorer.capture.step.placement import Placed, exact_kernels, place
 from remat_explorer.capture.tracing import trace
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.entry_checks import Repeats, require_arguments
@@ -98,7 +98,7 @@ def compare_peers(
     return tuple(dataclasses.replace(peer, predicted_peak=None, predicted_overhead=None) for peer in measurements)
 
 
-def _captured(placed: Placed, loss: Loss | None, progress: PeerProgress) -> tuple[Program, bool]:
+def _captured(placed: Placement, loss: Loss | None, progress: PeerProgress) -> tuple[Program, bool]:
     """The program with every call an operation, and whether it could be profiled, which keeps everything in memory."""
     program = trace(placed.model, placed.args, placed.kwargs, loss, options=AS_PYTORCH_HAS_IT)
     progress.advance()

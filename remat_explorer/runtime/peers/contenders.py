@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 
 from remat_explorer.capture.captured_program import Program
-from remat_explorer.capture.step.placement import Placed
+from remat_explorer.capture.model_placement import Placement
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.eager import Change, Eager
 from remat_explorer.runtime.generated_step import GeneratedStep, generate
@@ -72,7 +72,7 @@ class PlannedPeer:
     knob: str | None
     plan: Plan
     program: Program
-    placed: Placed
+    placed: Placement
     tensors: tuple[torch.Tensor, ...]
     cancelled: Callable[[], bool]
 

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from remat_explorer.capture.captured_program import Program
-from remat_explorer.capture.joint.explain import first_line
-from remat_explorer.capture.step.placement import Placed
-from remat_explorer.capture.step.training_step import unwrapped
+from remat_explorer.capture.model_placement import Placement
+from remat_explorer.capture.trace_errors import first_line
+from remat_explorer.capture.training_step import unwrap
 from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.peers.blocks import blocks_of, checkpointed_blocks
 from remat_explorer.runtime.peers.contenders import Autograd, Contender, PlannedPeer
@@ -25,7 +25,7 @@ SOLVER = "dp"
 
 def checkpoint_entries(training: Eager, model: nn.Module) -> list[Entry]:
     """`checkpoint_sequential` with several numbers of segments, and a checkpoint around each block."""
-    model, entries = unwrapped(model), []
+    model, entries = unwrap(model), []
     name, trunk = "checkpoint-sequential", trunk_of(model)
     if trunk is None:
         entries.append(PeerMeasurement(name, problem="the model has no nn.Sequential of several members"))
@@ -49,7 +49,7 @@ def checkpoint_entries(training: Eager, model: nn.Module) -> list[Entry]:
 
 
 def budget_entry(
-    program: Program, placed: Placed, tensors: tuple[torch.Tensor, ...], budget: float, cancelled: Callable[[], bool]
+    program: Program, placed: Placement, tensors: tuple[torch.Tensor, ...], budget: float, cancelled: Callable[[], bool]
 ) -> Entry:
     """PyTorch's activation memory budget, planned on the graph of ``program``."""
     name, knob = "pytorch-budget", f"budget {budget:g}, {SOLVER}"

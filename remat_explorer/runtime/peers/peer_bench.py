@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from remat_explorer.capture.memory_meter import memory_meter
-from remat_explorer.capture.step.placement import Placed
+from remat_explorer.capture.model_placement import Placement
 from remat_explorer.runtime.comparison import Comparison, Final, compare
 from remat_explorer.runtime.differences.sizes import Difference
 from remat_explorer.runtime.eager import Eager
@@ -37,7 +37,7 @@ class PeerBench:
         resident_bytes: bytes that are there before a step and count in every peak.
     """
 
-    def __init__(self, placed: Placed, training: Eager, resident_bytes: int) -> None:
+    def __init__(self, placed: Placement, training: Eager, resident_bytes: int) -> None:
         self._placed, self._resident = placed, resident_bytes
         self._start = StartingPoint(training, placed.device)
         self._varying: tuple[Difference, ...] | None = None

@@ -19,14 +19,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from remat_explorer.capture.fake_mode import fake_tensor_mode
-from remat_explorer.capture.joint.explain import first_line
+from remat_explorer.capture.fake_tensors import fake_tensor_mode
+from remat_explorer.capture.inputs_and_outputs import tensors_in
 from remat_explorer.capture.memory_meter import memory_meter
-from remat_explorer.capture.step.borrowed import borrowed
-from remat_explorer.capture.step.example import Example
-from remat_explorer.capture.step.nesting import tensors_in
-from remat_explorer.capture.step.placement import Placed, exact_kernels, home_of, place
-from remat_explorer.capture.step.training_step import TrainingStep, unwrapped
+from remat_explorer.capture.model_placement import Placement, exact_kernels, model_device, place
+from remat_explorer.capture.trace_errors import first_line
+from remat_explorer.capture.training_step import Example, TrainingStep, substitute_tensors, unwrap
 from remat_explorer.checker import replay
 from remat_explorer.errors import ExecutionError, OutOfMemoryError, SolverError
 from remat_explorer.free_memory import free_bytes
@@ -105,7 +103,7 @@ def _untried(reason: str) -> str:
     return f"the policy was not tried on the model before it was written: {reason}"
 
 
-def _compared(training: Eager, placed: Placed, change: Change) -> Comparison:
+def _compared(training: Eager, placed: Placement, change: Change) -> Comparison:
     """A step with a change of the model beside plain PyTorch's, which runs again where they differ."""
     start = StartingPoint(training, placed.device)
     buffers = {name: buffer.detach().to("cpu", copy=True) for name, buffer in placed.model.named_buffers()}
@@ -128,7 +126,7 @@ def _compared(training: Eager, placed: Placed, change: Change) -> Comparison:
     return dataclasses.replace(found, varying=compare(final(), plain, buffers).differences)
 
 
-def _peak(training: Eager, placed: Placed, change: Change) -> int:
+def _peak(training: Eager, placed: Placement, change: Change) -> int:
     """The peak of a step that ran before, in bytes, without what is there before it."""
     training.reset()
     meter = memory_meter(placed.device)
@@ -149,14 +147,14 @@ def _with_policy(model: nn.Module, regions: list[dict[str, Any]]) -> Iterator[No
 
 
 @contextlib.contextmanager
-def _at_hand(graph: Graph) -> Iterator[tuple[Eager, Placed]]:
+def _at_hand(graph: Graph) -> Iterator[tuple[Eager, Placement]]:
     """The step that a graph was captured from, in plain PyTorch.
 
     Raises:
         ExecutionError: if it cannot run here.
     """
     example: Example = graph.example
-    home = home_of(example.model, example.args, example.kwargs)
+    home = model_device(example.model, example.args, example.kwargs)
     if graph.options is not None and graph.options.kernels is not None and home.type != "cuda":
         raise ExecutionError("it was captured for the kernels of CUDA, and the model is not on such a device")
     more, free = replay(region_plan(graph, []))[1] - graph.resident_bytes, free_bytes(str(home))
@@ -191,8 +189,8 @@ def _run_without_content(example: Example) -> None:
     with fake_tensor_mode(), torch.random.fork_rng([]):
         step.hold(fake)
         leaves = step.leaves(tuple(fake(tensor) for tensor in tensors_in((example.args, example.kwargs))))
-        with borrowed(example.model, {id(own): held for own, held in step.stand_ins()}):
-            step.results_of(unwrapped(example.model), leaves)
+        with substitute_tensors(example.model, {id(own): held for own, held in step.stand_ins()}):
+            step.results_of(unwrap(example.model), leaves)
 
 
 @contextlib.contextmanager

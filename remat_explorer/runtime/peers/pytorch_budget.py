@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from torch.fx import Node
 
 from remat_explorer.capture.captured_program import Program
-from remat_explorer.capture.joint.propagation import storage_key, tensors_of
+from remat_explorer.capture.propagation import storage_key, tensors_of
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.peers.equal_calls import first_equals

@@ -6,8 +6,8 @@ import dataclasses
 import traceback
 from collections.abc import Sequence
 
-from remat_explorer.capture.joint.explain import first_line
-from remat_explorer.capture.out_of_memory import is_out_of_memory
+from remat_explorer.capture.model_placement import is_out_of_memory
+from remat_explorer.capture.trace_errors import first_line
 from remat_explorer.checker import replay
 from remat_explorer.errors import OutOfMemoryError
 from remat_explorer.runtime.comparison import Comparison

@@ -11,9 +11,9 @@ from typing import Any
 
 from torch import nn
 
-from remat_explorer.capture.joint.randomness import state_bytes
-from remat_explorer.capture.step.training_step import plain_inputs
+from remat_explorer.capture.graph_rewrites import state_bytes
 from remat_explorer.capture.storage_census import StorageCensus
+from remat_explorer.capture.training_step import detached_inputs
 from remat_explorer.errors import ExecutionError
 from remat_explorer.quantities import exact_bytes, format_seconds
 from remat_explorer.runtime.assumptions.differences import ANEW, difference_of_inputs, difference_of_models
@@ -140,7 +140,7 @@ class Family:
 
     def _carried_over(self, larger: Planned, captured: Captured) -> Solution:
         program = captured.program
-        there = program.bind(self.model, plain_inputs(captured.args, captured.kwargs), tangents=False)
+        there = program.bind(self.model, detached_inputs(captured.args, captured.kwargs), tangents=False)
         resident = program.graph.resident_bytes + StorageCensus(program, captured.device).resident_difference(there)
         del there
         means, alone = self.recipe.budget_means, captured.processes is None

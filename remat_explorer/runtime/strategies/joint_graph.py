@@ -14,7 +14,7 @@ import torch
 from torch.fx import Graph as CallGraph
 from torch.fx import GraphModule, Node
 
-from remat_explorer.capture.generated_sources import with_its_source
+from remat_explorer.capture.generated_sources import drop_source_with
 from remat_explorer.graph import Graph
 from remat_explorer.runtime.strategies.operators import operators_of
 from remat_explorer.solvers.framework_rules.layers import backward_operations
@@ -76,7 +76,7 @@ def joint_graph(graph: Graph) -> JointGraph:
         ends = [v for v in outputs if _is_result(graph, v, backward)]
         results[backward[k]].extend([written[v] for v in ends] if outputs else [call])
     calls.output(tuple(results[0] + results[1]))
-    return JointGraph(with_its_source(GraphModule({}, calls)), len(results[0]))
+    return JointGraph(drop_source_with(GraphModule({}, calls)), len(results[0]))
 
 
 def _is_result(graph: Graph, v: int, backward: list[bool]) -> bool:

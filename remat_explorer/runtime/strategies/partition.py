@@ -19,8 +19,8 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._inductor.custom_graph_pass import CustomRuntimeEstimator
 from torch.fx import GraphModule
 
-from remat_explorer.capture.generated_sources import sources_dropped, with_its_source
-from remat_explorer.capture.joint.cleaning import results_of
+from remat_explorer.capture.generated_sources import drop_new_sources, drop_source_with
+from remat_explorer.capture.graph_rewrites import graph_results
 from remat_explorer.errors import ExecutionError, UnknownNameError
 
 HIRSCHBERG = "dp_knapsack_sliding_hirschberg"  # as "dp", in less memory
@@ -45,14 +45,14 @@ def partition(module: GraphModule, budget: float, solver: str = "dp") -> tuple[t
     remat_explorer.errors.ExecutionError: PyTorch's activation memory budget is a share from 0 to 1, not 2
     """
     require_share(budget)
-    meanings = [meaning for _, meaning in results_of(module)]
+    meanings = [meaning for _, meaning in graph_results(module)]
     forward_results = sum(isinstance(meaning, PlainAOTOutput | InputMutationAOTOutput) for meaning in meanings)
     parts = partitioned(module, forward_results, budget, solver)
     forward, backward = (tuple(n.name for n in part.graph.nodes if n.op == "call_function") for part in parts)
     return forward, backward
 
 
-@sources_dropped()
+@drop_new_sources()
 def partitioned(
     module: GraphModule,
     forward_results: int,
@@ -84,7 +84,7 @@ def partitioned(
         warnings.simplefilter("ignore", FutureWarning)  # torch's, about its own code
         joint = copy.deepcopy(module)
         forward, backward = min_cut_rematerialization_partition(joint, inputs, num_fwd_outputs=forward_results)
-    return with_its_source(forward), with_its_source(backward)
+    return drop_source_with(forward), drop_source_with(backward)
 
 
 def require_share(budget: float) -> None:

@@ -10,8 +10,8 @@ from torch import nn
 
 from remat_explorer.capture import trace
 from remat_explorer.capture.memory_meter import CpuMeter
-from remat_explorer.capture.step.placement import exact_kernels, place
-from remat_explorer.capture.step.training_step import TrainingStep
+from remat_explorer.capture.model_placement import exact_kernels, place
+from remat_explorer.capture.training_step import TrainingStep
 from remat_explorer.capture_options import CaptureOptions, kinds_of
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.comparison import Final

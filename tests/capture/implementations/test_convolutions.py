@@ -15,8 +15,8 @@ from remat_explorer.capture import trace
 from remat_explorer.capture.convolution_arguments import ConvolutionArguments
 from remat_explorer.capture.implementations import convolutions
 from remat_explorer.capture.memory_meter import CpuMeter
-from remat_explorer.capture.step.placement import exact_kernels
-from remat_explorer.capture.step.training_step import TrainingStep
+from remat_explorer.capture.model_placement import exact_kernels
+from remat_explorer.capture.training_step import TrainingStep
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute
 from remat_explorer.runtime.interpreter import Interpreter

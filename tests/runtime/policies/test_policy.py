@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import remat_explorer as rx
-from remat_explorer.capture.step.placement import exact_kernels, place
+from remat_explorer.capture.model_placement import exact_kernels, place
 from remat_explorer.checker import replay
 from remat_explorer.errors import SolutionError, SolverError
 from remat_explorer.graph import Graph

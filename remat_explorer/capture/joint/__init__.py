@@ -1,1 +1,0 @@
-"""The joint forward and backward graph of a step, traced and cleaned."""

@@ -1,0 +1,355 @@
+"""What attributes, variables and inputs hold at one time, in a form that can be compared later.
+
+`SnapshotTaker.of` takes the `Snapshot` of a value: by content where there is one, else by identity. Its `Guards` tell
+in microseconds, by identities and versions of tensors, whether nothing has changed; contents are compared only if not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import enum
+import functools
+import logging
+import operator
+import sys
+import types
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+MISSING = object()
+PLAIN = (
+    *(bool, int, float, complex, str, bytes, type(None), type(...), slice, range, enum.Enum, np.generic),
+    *(torch.dtype, torch.device, torch.layout, torch.memory_format),
+)
+_CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+LONG = 10_000  # entries from which on a container, and bytes from which on an array, is compared by identity
+_NESTED = 3  # functions within functions that are compared
+_DEEP = 2  # objects of a person's own classes within one another
+_NOTES = ("architectures", "dtype")  # what save_pretrained of transformers writes into a model's configuration
+_CONFIGS = (types.SimpleNamespace, argparse.Namespace)
+_FOREIGN = (sys.stdlib_module_names - {"__main__"}) | {"torch", "numpy"}
+
+
+class Identity:
+    """An object that equals itself alone.
+
+    >>> Identity(print) == Identity(print), Identity([]) == Identity([])
+    (True, False)
+    """
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and self.value is other.value
+
+
+class FunctionSnapshot:
+    """A function; it equals another that the same text made from the same things, such as a lambda made again."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, function: types.FunctionType) -> None:
+        self.value = function
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FunctionSnapshot):
+            return False
+        return self.value is other.value or _are_made_alike(self.value, other.value, _NESTED)
+
+
+class TensorSnapshot:
+    """A tensor as it is now; it equals another with the same numbers, as long as nobody has written to either."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor, self.version = tensor, version_of(tensor)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TensorSnapshot):
+            return False
+        mine, theirs = self.tensor, other.tensor
+        if mine is theirs:
+            return self.version == other.version
+        versions = version_of(mine), version_of(theirs)
+        if type(mine) is not type(theirs) or (self.version, other.version) != versions:
+            return False
+        layouts = ((t.dtype, t.device, t.shape, t.stride(), t.requires_grad) for t in (mine, theirs))
+        return next(layouts) == next(layouts) and _equal(mine, theirs)
+
+
+@dataclass(frozen=True, slots=True, eq=True)
+class Snapshot:
+    """What an attribute held at one time.
+
+    Attributes:
+        kind: "plain", "tensor", "own" (a parameter or buffer of the model, by its name), "module" (one of the model's,
+            by its path), "container", "object" or "other".
+        value: of plain values their type and themselves; of containers and objects their type; else as in ``kind``.
+        items: what is in a container, by key or place, or in an object, by the name of its attribute.
+    """
+
+    kind: str
+    value: Any
+    items: tuple[tuple[Any, Snapshot], ...] = ()
+
+
+ABSENT = Snapshot("absent", None)
+
+
+class SnapshotTaker:
+    """Takes the `Snapshot` of values, with `Guards` that tell quickly whether it is still the same.
+
+    Args:
+        model: whose parameters, buffers and modules are known by their names.
+
+    >>> SnapshotTaker(nn.ReLU()).of([1, "a"]) == SnapshotTaker(nn.ReLU()).of([1, "a"])
+    True
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        state = [*model.named_parameters(), *model.named_buffers()]
+        self._own = {id(tensor): name for name, tensor in state}
+        self._paths = {id(module): path for path, module in model.named_modules()}
+        self._seen: dict[int, Snapshot] = {}
+        self._cut: dict[int, int] = {}  # the depth at which something was visited that has more than was looked into
+        self._cuts = 0
+        self._kept: list[Any] = []  # so that no identity is used twice
+        self.guards = Guards()
+
+    def of(self, value: Any, depth: int = 0) -> Snapshot:
+        """The content of ``value``; ``depth`` is the number of objects that it is in."""
+        if isinstance(value, PLAIN):
+            return Snapshot("plain", (type(value), value))
+        place = id(value)
+        if place not in self._seen or depth < self._cut.get(place, 0):  # nearer than before, it is looked into further
+            self._kept.append(value)
+            self._seen[place], cuts = Snapshot("other", Identity(value)), self._cuts  # where a container holds itself
+            self._cut.pop(place, None)
+            self._seen[place] = self._visit(value, depth)
+            if self._cuts > cuts:
+                self._cut[place] = depth
+        elif place in self._cut:
+            self._cuts += 1
+        return self._seen[place]
+
+    def of_attribute(self, name: str, value: Any) -> Snapshot:
+        """The content of a module's attribute; of registered hooks only their order counts, not the keys."""
+        if not (name.startswith("_") and name.endswith("_hooks") and isinstance(value, dict)):
+            return self.of(value)
+        self.guards.add_mapping(value)
+        return self._with("container", value, list(enumerate(value.values())), 0)
+
+    def _visit(self, value: Any, depth: int) -> Snapshot:
+        if isinstance(value, torch.Tensor):
+            if id(value) in self._own:
+                return Snapshot("own", self._own[id(value)])
+            self.guards.tensors.append((value, version_of(value), address_of(value)))
+            return Snapshot("tensor", TensorSnapshot(value))
+        if isinstance(value, nn.Module):
+            path = self._paths.get(id(value))
+            return Snapshot("other", Identity(value)) if path is None else Snapshot("module", (path, type(value)))
+        if isinstance(value, np.ndarray) and value.nbytes <= LONG and value.dtype != object:
+            self.guards.arrays.append((value, value.tobytes()))
+            return Snapshot("array", (value.dtype.str, value.shape, value.tobytes()))
+        if isinstance(value, types.FunctionType):
+            return Snapshot("other", FunctionSnapshot(value))
+        base: Any = next((base for base in _CONTAINERS if isinstance(value, base)), None)
+        if base is not None and base.__len__(value) <= LONG:  # people's own classes may have another length
+            return self._container(value, base, depth)
+        if isinstance(value, functools.partial):
+            return self._with(
+                "object", value, [("func", value.func), ("args", value.args), ("kw", value.keywords)], depth
+            )
+        if isinstance(value, weakref.ref):
+            return Snapshot("object", type(value), (("it", self.of(value(), depth)),))
+        if isinstance(value, types.MethodType):
+            return Snapshot("method", Identity(value.__func__), (("self", self.of(value.__self__, depth)),))
+        if _is_open(value):
+            if depth < _DEEP:
+                return self._object(value, depth)
+            self._cuts += 1
+        return Snapshot("other", Identity(value))
+
+    def _container(self, value: Any, base: Any, depth: int) -> Snapshot:
+        if base is dict:
+            self.guards.add_mapping(value)
+            return self._with("container", value, list(dict.items(value)), depth)
+        if base in (set, frozenset):
+            members = frozenset(base.__iter__(value))
+            self.guards.sets.append((value, members))
+            return Snapshot("container", (type(value), members))
+        if base is not tuple:
+            self.guards.add_sequence(value)
+        return self._with("container", value, list(enumerate(base.__iter__(value))), depth)
+
+    def _object(self, value: Any, depth: int) -> Snapshot:
+        attributes = getattr(value, "__dict__", None)
+        if attributes is None:  # a dataclass with slots
+            names = [field.name for field in dataclasses.fields(value) if hasattr(value, field.name)]
+            attributes = {name: getattr(value, name) for name in names}
+            self.guards.attributes += [(value, name, held) for name, held in attributes.items()]
+        else:
+            self.guards.add_mapping(attributes)
+        notes = _NOTES if hasattr(value, "save_pretrained") else ()
+        return self._with("object", value, [item for item in attributes.items() if item[0] not in notes], depth + 1)
+
+    def _with(self, kind: str, value: Any, items: list[tuple[Any, Any]], depth: int) -> Snapshot:
+        return Snapshot(kind, type(value), tuple((key, self.of(held, depth)) for key, held in items))
+
+
+def _are_made_alike(first: types.FunctionType, second: types.FunctionType, depth: int) -> bool:
+    mine, theirs = _around(first), _around(second)
+    return len(mine) == len(theirs) and all(_is_alike(*pair, depth) for pair in zip(mine, theirs, strict=True))
+
+
+def _is_alike(first: Any, second: Any, depth: int) -> bool:
+    if first is second or (isinstance(first, PLAIN) and type(first) is type(second) and first == second):
+        return True
+    if not isinstance(first, types.FunctionType) or not isinstance(second, types.FunctionType):
+        return False
+    return depth > 0 and _are_made_alike(first, second, depth - 1)
+
+
+def _around(function: types.FunctionType) -> list[Any]:
+    """Everything that a function is made from."""
+    cells = [getattr(cell, "cell_contents", None) for cell in function.__closure__ or ()]
+    named = [part for pair in (function.__kwdefaults__ or {}).items() for part in pair]
+    return [function.__code__, function.__globals__, *(function.__defaults__ or ()), None, *named, None, *cells]
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """How often the tensor was written to; 0 where nobody counts."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def address_of(tensor: torch.Tensor) -> int:
+    """Where its numbers lie, which ``tensor.data = ...`` changes; 0 where there are none."""
+    if isinstance(tensor, FakeTensor):
+        return 0
+    try:
+        return tensor.data_ptr()
+    except RuntimeError:
+        return 0
+
+
+def _equal(first: torch.Tensor, second: torch.Tensor) -> bool:
+    if {type(first), type(second)} - {torch.Tensor, nn.Parameter}:  # such as a FakeTensor, which has no numbers
+        return False
+    with _disable_current_modes():
+        return bool(torch.equal(first, second))
+
+
+def _is_open(value: Any) -> bool:
+    """Whether an object is compared attribute by attribute: configurations, and what a person's own classes make."""
+    kind = type(value)
+    if isinstance(value, type | types.FunctionType | types.BuiltinFunctionType | types.ModuleType | logging.Logger):
+        return False
+    if dataclasses.is_dataclass(kind) or isinstance(value, _CONFIGS):
+        return True
+    return isinstance(getattr(value, "__dict__", None), Mapping) and kind.__module__.partition(".")[0] not in _FOREIGN
+
+
+class Guards:
+    """What was seen when attributes were looked at; `hold` says whether all of it is still so.
+
+    A guard may break although the content is equal, such as after another object of the same content was assigned.
+    Then contents have to be compared. If all hold, nothing has changed.
+
+    Attributes:
+        slots: namespaces, a name in each, and the object there, or `MISSING`.
+        classes: objects and their classes.
+        attributes: objects without a namespace, a name in each, and the object there.
+        tensors: tensors with the count of writes to them, and where their numbers lie.
+        sets, arrays: what may change in place, with a copy.
+
+    >>> held = [1, 2]
+    >>> guards = Guards()
+    >>> guards.add_sequence(held)
+    >>> before = guards.hold()
+    >>> held[0] = 3
+    >>> before, guards.hold()
+    (True, False)
+    """
+
+    def __init__(self) -> None:
+        self.slots: list[tuple[Mapping[str, Any], str, Any]] = []
+        self.classes: list[tuple[Any, type]] = []
+        self.attributes: list[tuple[Any, str, Any]] = []
+        self.tensors: list[tuple[torch.Tensor, int, int]] = []
+        self.sets: list[tuple[Set[Any], frozenset[Any]]] = []
+        self.arrays: list[tuple[np.ndarray, bytes]] = []
+        self._mappings: list[tuple[dict[Any, Any], tuple[Any, ...], tuple[Any, ...]]] = []
+        self._sequences: list[tuple[list[Any] | deque[Any], tuple[Any, ...]]] = []
+        self._empty: list[Any] = []
+
+    def add_mapping(self, held: dict[Any, Any]) -> None:
+        """Watch the keys and values of a dictionary."""
+        if held:
+            self._mappings.append((held, tuple(dict.keys(held)), tuple(dict.values(held))))
+        else:
+            self._empty.append(held)
+
+    def add_sequence(self, held: list[Any] | deque[Any]) -> None:
+        """Watch the entries of a list."""
+        if held:
+            self._sequences.append((held, tuple(held)))
+        else:
+            self._empty.append(held)
+
+    def hold(self) -> bool:
+        """Whether nothing has changed."""
+        return (
+            not any(self._empty)
+            and not any(space.get(name, MISSING) is not value for space, name, value in self.slots)
+            and not any(type(value) is not kind for value, kind in self.classes)
+            and not any(getattr(value, name, MISSING) is not held for value, name, held in self.attributes)
+            and all(_is_same(dict.keys(d), keys) and _is_same(dict.values(d), v) for d, keys, v in self._mappings)
+            and all(_is_same(held, entries) for held, entries in self._sequences)
+            and all(held == copy for held, copy in self.sets)
+            and all(array.tobytes() == content for array, content in self.arrays)
+            and all(map(_is_unwritten, self.tensors))
+        )
+
+    def restore(self) -> None:
+        """Put back what dictionaries, lists and sets held; what is written to tensors stays written."""
+        for held in self._empty:
+            if held:
+                held.clear()
+        for mapping, keys, values in self._mappings:
+            if not (_is_same(dict.keys(mapping), keys) and _is_same(dict.values(mapping), values)):
+                kind: Any = OrderedDict if isinstance(mapping, OrderedDict) else dict
+                kind.clear(mapping)
+                kind.update(mapping, zip(keys, values, strict=True))
+        for entries, content in self._sequences:
+            if not _is_same(entries, content):
+                entries.clear()
+                entries.extend(content)
+        for members, copy in self.sets:
+            if members != copy and isinstance(members, set):
+                members.clear()
+                members.update(copy)
+
+
+def _is_same(now: Any, before: tuple[Any, ...]) -> bool:
+    return len(now) == len(before) and all(map(operator.is_, now, before))
+
+
+def _is_unwritten(guard: tuple[torch.Tensor, int, int]) -> bool:
+    tensor, version, address = guard
+    if not tensor.is_inference() and tensor._version != version:
+        return False
+    return not address or tensor.data_ptr() == address

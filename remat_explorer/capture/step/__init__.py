@@ -1,1 +1,0 @@
-"""The person's model as one training step, a function of tensors."""
