@@ -16,9 +16,9 @@ from remat_explorer.documents import write_text
 from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes
-from remat_explorer.runtime.emission import RESULTS, STATEMENT, Emission, statement_of_line
-from remat_explorer.runtime.outcome import StepOutcome
-from remat_explorer.runtime.shortage import explained_shortage
+from remat_explorer.runtime.emitter import RESULTS, STATEMENT, Emission, statement_of_line
+from remat_explorer.runtime.interpreter import StepOutcome
+from remat_explorer.runtime.oom_errors import explained_shortage
 
 
 @dataclass(frozen=True, eq=False)

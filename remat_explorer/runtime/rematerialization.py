@@ -1,4 +1,8 @@
-"""What a rematerialized model does in a training step: which plan runs, and when another is made."""
+"""What a rematerialized model does in a training step: which plan runs, and when another one is made.
+
+A function that a loop assigned to ``forward`` is asked once (`ForwardProbe`) whether it calls the forward that was
+there, which runs the plan.
+"""
 
 from __future__ import annotations
 
@@ -21,27 +25,84 @@ from remat_explorer.capture.step.sharding import reshard, shard_groups
 from remat_explorer.capture.step.training_step import plain_inputs
 from remat_explorer.documents import write_text
 from remat_explorer.errors import ExecutionError
-from remat_explorer.runtime.assumptions.agreement import together
-from remat_explorer.runtime.assumptions.differences import (
+from remat_explorer.runtime.call_signature import (
+    Arguments,
+    ExampleInputs,
+    Signature,
+    counts_to_tensors,
+    paths_of,
+    with_gradients_of,
+)
+from remat_explorer.runtime.plan_mismatch import (
     difference_of_inputs,
     difference_of_models,
     difference_of_surroundings,
 )
-from remat_explorer.runtime.assumptions.inputs import paths_of
-from remat_explorer.runtime.assumptions.plannable import require_plannable
-from remat_explorer.runtime.assumptions.surroundings import require_first_call, require_plain_surroundings
-from remat_explorer.runtime.loops.asked import GOES_AROUND, Asked
-from remat_explorer.runtime.loops.beginning import Example, with_counts_as_tensors
-from remat_explorer.runtime.loops.hooks import no_hooks
-from remat_explorer.runtime.recipe import Planned, Recipe
-from remat_explorer.runtime.shapes.family import Family, differ_in_sizes
-from remat_explorer.runtime.signature import Arguments, Signature, with_gradients_of
+from remat_explorer.runtime.preconditions import require_first_call, require_plain_surroundings, require_plannable
+from remat_explorer.runtime.random_state import RandomStates
+from remat_explorer.runtime.size_variants import SizeVariants, differ_in_sizes
+from remat_explorer.runtime.step_planner import StepPlanner, TrainingPlan, together
 from remat_explorer.runtime.training_run import TrainingRun, train
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.memory.smallest_known import Budget, is_relative, is_smallest
 
-MOST_TURNS = 8  # plans that are made at most where truth values are read: more are made if ``resolve`` is set
-MOST_SIZES = 64  # plans carried over to other sizes that are kept; each takes some MiB of the host's memory
+GOES_AROUND = (
+    "the forward that was assigned to the rematerialized model does not call the one that was there, so no plan ran. "
+    "Assign it to the model before rematerialize, or let it call that forward"
+)
+
+
+class _Reached(BaseException):
+    """The plan would run; no ``except Exception`` of the function stops it."""
+
+
+class ForwardProbe:
+    """Asks each function once, by a call of it that ends where the plan would run.
+
+    A function that does not call it runs to its end, as an evaluation does; random numbers and buffers are set back.
+    """
+
+    def __init__(self) -> None:
+        self._function: Callable[..., Any] | None = None
+        self._answer = self._asking = False
+
+    def goes_through(
+        self, function: Callable[..., Any], model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> bool:
+        """The answer for a function, of the model and of these inputs."""
+        if self._function is not function:
+            self._function, self._answer = function, self._ask(function, model, args, kwargs)
+        return self._answer
+
+    def reached(self) -> None:
+        """To be called where the plan would run."""
+        if self._asking:
+            raise _Reached
+
+    def _ask(
+        self, function: Callable[..., Any], model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> bool:
+        devices = {torch.device("cpu"), *(tensor.device for tensor in model.parameters())}
+        generators = [RandomStates(device) for device in devices]
+        states = [generator.get() for generator in generators]
+        buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+        self._asking = True
+        with torch.no_grad():
+            try:
+                function(*args, **kwargs)
+            except _Reached:
+                return True
+            finally:
+                self._asking = False
+                for generator, state in zip(generators, states, strict=True):
+                    generator.set(state)
+                for buffer, before in buffers:
+                    buffer.copy_(before)
+        return False
+
+
+MAX_BRANCH_PLANS = 8  # plans that are made at most where truth values are read: more are made if ``resolve`` is set
+MAX_SIZE_VARIANTS = 64  # plans carried over to other sizes that are kept; each takes some MiB of the host's memory
 _CALLER = 7  # from where a warning is given to the call of the model
 _OTHER_CONTENT = "Such inputs need a plan of their own: rematerialize(..., resolve=True) makes one, and keeps both"
 _COUNTS = (
@@ -74,19 +135,24 @@ class Rematerialization:
     """
 
     def __init__(
-        self, model: nn.Module, recipe: Recipe, planned: Planned, resolve: bool, example: Example | None = None
+        self,
+        model: nn.Module,
+        recipe: StepPlanner,
+        planned: TrainingPlan,
+        resolve: bool,
+        example: ExampleInputs | None = None,
     ) -> None:
         self.example = example
         self.model, self.recipe, self.resolve = model, recipe, resolve
         self.first, self.plans = planned, [planned]
         self.training = model.training
-        self.hooks: dict[str, Any] = no_hooks()
+        self.hooks: dict[str, Any] = {}
         self.assigned: Callable[..., Any] | None = None
         self.replaced: dict[Callable[..., Any], Callable[..., Any]] = {}
         self.calls, self.begun = 0, False
         self.runs: WeakSet[TrainingRun] = WeakSet()
         self._told = False
-        self._asked = Asked()
+        self._asked = ForwardProbe()
         self._is_of_another = False  # whether the first plan is of a forward that has been replaced since
 
     @property
@@ -133,7 +199,7 @@ class Rematerialization:
         if self.plans[-1].processes is not None:
             reshard(self.model)
             shard_groups(self.model)  # which refuses what may have been switched since
-        kwargs = with_counts_as_tensors(kwargs)
+        kwargs = counts_to_tensors(kwargs)
         processes = self.plans[-1].processes
         if processes is None:
             planned = self._plan_for(args, kwargs)
@@ -181,7 +247,7 @@ class Rematerialization:
             for tensor in tensors
         )
 
-    def _plan_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned:
+    def _plan_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TrainingPlan:
         if not self.begun:
             self._begin(args, kwargs)
         planned, broken = self._plan_at_hand(args, kwargs)
@@ -193,7 +259,7 @@ class Rematerialization:
         self._forget_unused()
         return planned
 
-    def _plan_at_hand(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Planned | None, Broken | None]:
+    def _plan_at_hand(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TrainingPlan | None, Broken | None]:
         """A plan that serves these inputs, if there is one; else what one would read out of them otherwise."""
         broken: Broken | None = None
         called, now, calling = (args, kwargs), None, None
@@ -213,16 +279,16 @@ class Rematerialization:
     def _forget_unused(self) -> None:
         """Drop the longest unused of the plans that were carried over to other sizes, where these are many."""
         carried_over = [planned for planned in self.plans if not planned.measured]
-        for planned in carried_over[: max(0, len(carried_over) - MOST_SIZES)]:
+        for planned in carried_over[: max(0, len(carried_over) - MAX_SIZE_VARIANTS)]:
             self.plans.remove(planned)
 
-    def _new_plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], broken: Broken | None) -> Planned:
+    def _new_plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], broken: Broken | None) -> TrainingPlan:
         last = self.plans[-1].state
         if last.has_moved(last.now()):
             return self.recipe.plan(self.model, *self._with_gradients(args, kwargs))
         limit = self._limit()
         if self.resolve or not broken:
-            family = Family(self.recipe, self.model, self.plans, limit, self.resolve)
+            family = SizeVariants(self.recipe, self.model, self.plans, limit, self.resolve)
             if (planned := family.plan(args, kwargs)) is not None:
                 return planned
         if broken is not None and self._may_turn(broken):
@@ -248,7 +314,7 @@ class Rematerialization:
         called = self.first.calling.same_way(args, kwargs)
         return (args, kwargs) if self.resolve else with_gradients_of(self.first.signature, *called)
 
-    def _tell_of_several_calls(self, planned: Planned) -> None:
+    def _tell_of_several_calls(self, planned: TrainingPlan) -> None:
         """Warn, once, where one backward pass through several calls would give other digits than plain PyTorch."""
         autocast = planned.signature.autocast
         if autocast.types and autocast.keeps_casts:
@@ -271,7 +337,7 @@ class Rematerialization:
     def _may_turn(self, broken: Broken) -> bool:
         """Whether it is planned for the other of two truth values without being asked to."""
         made = sum(planned.measured for planned in self.plans)  # not those that were carried over to other sizes
-        return not self.resolve and broken.is_truth and self.recipe.budget is not None and made < MOST_TURNS
+        return not self.resolve and broken.is_truth and self.recipe.budget is not None and made < MAX_BRANCH_PLANS
 
     def _advice_on(self, broken: Broken) -> str:
         """What to do where another number is read."""
@@ -307,7 +373,7 @@ class Rematerialization:
         self.first = self.recipe.plan(self.model, args, kwargs)
         self.plans = [self.first]
 
-    def _candidates(self) -> list[tuple[Planned, bool]]:
+    def _candidates(self) -> list[tuple[TrainingPlan, bool]]:
         """Every plan, the last one first; where none is made anew, they also serve inputs that need fewer gradients."""
         exactly = [(planned, True) for planned in reversed(self.plans)]
         return exactly if self.resolve else [*exactly, *((planned, False) for planned, _ in exactly)]

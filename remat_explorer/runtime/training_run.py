@@ -13,12 +13,11 @@ from remat_explorer.capture.operations.program import Registers, Result
 from remat_explorer.capture.step.autocast import no_autocast
 from remat_explorer.capture.step.sharding import as_part_of
 from remat_explorer.errors import ExecutionError
-from remat_explorer.runtime.backward.half import Running
-from remat_explorer.runtime.backward.outputs import Outputs
-from remat_explorer.runtime.backward.retaining import graph_is_retained
-from remat_explorer.runtime.backward.strides import share_memory
-from remat_explorer.runtime.halves import Halves
-from remat_explorer.runtime.shortage import explained_shortage
+from remat_explorer.runtime.forward_backward import Halves, Running
+from remat_explorer.runtime.oom_errors import explained_shortage
+from remat_explorer.runtime.output_guard import Outputs
+from remat_explorer.runtime.retain_graph import graph_is_retained
+from remat_explorer.runtime.strided_gradients import share_memory
 
 _RAN = (
     "this backward pass ran already, and what it needs is freed; call the model again. A plan runs once, unless "

@@ -19,9 +19,7 @@ from remat_explorer.explorer.work.comparing import open_other, pin, swap
 from remat_explorer.explorer.work.loading import Inputs
 from remat_explorer.explorer.work.solving import show_schedule
 from remat_explorer.plan import Plan
-from remat_explorer.runtime.comparison import Comparison
-from remat_explorer.runtime.differences.beginning import Beginning
-from remat_explorer.runtime.differences.sizes import Difference
+from remat_explorer.runtime.comparison import Beginning, Comparison, Difference
 from tests.explorer.panel_tools import html, measurement, message, plain
 
 

@@ -23,9 +23,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.report import Origin
 from remat_explorer.report.contents import ReportContents, differences
 from remat_explorer.report.sections import numbers, program, validation
-from remat_explorer.runtime.comparison import Comparison
-from remat_explorer.runtime.differences.beginning import Beginning
-from remat_explorer.runtime.differences.sizes import Difference
+from remat_explorer.runtime.comparison import Beginning, Comparison, Difference
 from remat_explorer.solution import Status
 from remat_explorer.solvers import Frontier
 from tests.figures.choices import chain_with_choices

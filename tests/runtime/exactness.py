@@ -18,10 +18,9 @@ from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.comparison import Comparison, Final, compare
 from remat_explorer.runtime.eager import Eager
+from remat_explorer.runtime.forward_backward import Halves
 from remat_explorer.runtime.generated_step import generate
-from remat_explorer.runtime.halves import Halves
-from remat_explorer.runtime.interpreter import Interpreter
-from remat_explorer.runtime.outcome import StepOutcome
+from remat_explorer.runtime.interpreter import Interpreter, StepOutcome
 from remat_explorer.runtime.random_state import generator_state
 from remat_explorer.runtime.training_run import train
 from remat_explorer.schedule import Schedule

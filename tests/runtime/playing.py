@@ -23,7 +23,7 @@ from remat_explorer.capture.step.left_behind import LeftBehind
 from remat_explorer.capture.step.placement import exact_kernels
 from remat_explorer.errors import RematError
 from remat_explorer.plan import Plan
-from remat_explorer.runtime.halves import Halves
+from remat_explorer.runtime.forward_backward import Halves
 from remat_explorer.runtime.rematerialization import Rematerialization
 from tests.runtime.random_programs import GLOBAL, Spec, World, build
 from tests.runtime.random_schedules import random_schedule, solution_of

@@ -20,8 +20,8 @@ from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Plan
 from remat_explorer.runtime import plan_bench
 from remat_explorer.runtime.comparison import Comparison, Final, compare
-from remat_explorer.runtime.differences.fingerprints import Seen, fingerprint
-from remat_explorer.runtime.outcome import StepOutcome
+from remat_explorer.runtime.first_difference import Seen, fingerprint
+from remat_explorer.runtime.interpreter import StepOutcome
 from remat_explorer.schedule import Schedule
 from tests.runtime.random_schedules import checkpoint_all, random_schedule, solution_of
 from tests.thorough import thorough_but
@@ -266,7 +266,7 @@ def test_without_memory_for_the_search_the_measurement_says_so(tampered, monkeyp
     def short(tensor: torch.Tensor) -> None:
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr("remat_explorer.runtime.differences.fingerprints.fingerprint", short)  # of plain PyTorch's run
+    monkeypatch.setattr("remat_explorer.runtime.first_difference.fingerprint", short)  # of plain PyTorch's run
     found = comparison_of(measured(checkpoint_all(graph), model, args))
     assert not found.gradients_equal
     assert found.begins_text == "where the difference begins could not be found out: memory ran out"

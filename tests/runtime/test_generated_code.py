@@ -12,9 +12,9 @@ import remat_explorer as rx
 from remat_explorer.capture.profiling.memory_meter import CpuMeter
 from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Compute, Plan
-from remat_explorer.runtime.backward.cut import cut_of
+from remat_explorer.runtime.emitter import cut_of
+from remat_explorer.runtime.forward_backward import Halves
 from remat_explorer.runtime.generated_step import generate
-from remat_explorer.runtime.halves import Halves
 from remat_explorer.runtime.interpreter import Interpreter
 from tests.runtime.exactness import CPU, Exactness
 from tests.runtime.random_schedules import random_schedule

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import remat_explorer as rx
 from remat_explorer.capture.profiling.memory_meter import CpuMeter
 from remat_explorer.errors import ExecutionError
-from remat_explorer.runtime.backward import handovers
+from remat_explorer.runtime import gradient_handover
 from tests.runtime.heads import Heads, Loss, X, differing, gradients, keeping, recomputing
 from tests.runtime.kinds_of_models import Made, linear
 from tests.thorough import thorough_but
@@ -24,7 +24,7 @@ WIDE = torch.randn(256, 32)
 @pytest.fixture(autouse=True)
 def _every_gradient_at_once(monkeypatch):
     """What takes no time is handed over, too."""
-    monkeypatch.setattr(handovers, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(gradient_handover, "LEAST_SECONDS", 0.0)
 
 
 def layers(count: int = 8) -> nn.Module:
@@ -90,7 +90,7 @@ def test_hooks_run_in_the_order_of_plain_pytorch_while_the_plan_goes_on(trained)
 
 
 def test_what_takes_no_time_is_handed_over_together(monkeypatch, trained):
-    monkeypatch.setattr(handovers, "LEAST_SECONDS", 1.0)
+    monkeypatch.setattr(gradient_handover, "LEAST_SECONDS", 1.0)
     (handover,) = trained.rematerialization.plans[0].halves.handovers
     assert len(handover) == 16
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from remat_explorer.runtime.hard_cap import MARGIN, hard_cap
+from remat_explorer.runtime.plan_bench import MARGIN, hard_cap
 from tests.capture.cuda_stand_in import GPU, SEGMENT, StandIn, gpu
 
 __all__ = ["gpu"]

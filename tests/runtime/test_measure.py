@@ -23,10 +23,8 @@ from remat_explorer.models import LoadedModel
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes
 from remat_explorer.runtime import Interpreter
-from remat_explorer.runtime.eager import Eager
+from remat_explorer.runtime.eager import Eager, StartingPoint, seconds_in_turn
 from remat_explorer.runtime.measurement import Allocator
-from remat_explorer.runtime.starting_point import StartingPoint
-from remat_explorer.runtime.timing import seconds_in_turn
 from tests.runtime.kinds_of_models import Made
 from tests.runtime.random_schedules import checkpoint_all, random_schedule, solution_of
 from tests.thorough import thorough_but

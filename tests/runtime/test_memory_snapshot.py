@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from remat_explorer.runtime.memory_snapshot import recorded
+from remat_explorer.runtime.measure import record_memory_snapshot
 from tests.capture.cuda_stand_in import GPU
 
 
@@ -20,7 +20,7 @@ def test_a_recording_is_begun_and_ended_only_where_there_is_none(
     monkeypatch.setattr(torch._C, "_cuda_isHistoryEnabled", lambda: enabled, raising=False)
     monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", lambda **given: asked.append(given))
     monkeypatch.setattr(torch.cuda.memory, "_dump_snapshot", lambda path: Path(path).write_text("snapshot"))
-    with recorded(GPU, tmp_path / "snapshot.pickle"):
+    with record_memory_snapshot(GPU, tmp_path / "snapshot.pickle"):
         assert len(asked) == (not enabled)
     assert (tmp_path / "snapshot.pickle").read_text() == "snapshot"
     assert asked[1:] == ([] if enabled else [{"enabled": None}])

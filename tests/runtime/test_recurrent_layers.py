@@ -19,7 +19,7 @@ from remat_explorer.capture.step.placement import place
 from remat_explorer.errors import CaptureError
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.eager import Eager
-from remat_explorer.runtime.halves import Halves
+from remat_explorer.runtime.forward_backward import Halves
 from remat_explorer.runtime.training_run import train
 from tests.runtime.random_schedules import random_schedule
 from tests.thorough import thorough_but

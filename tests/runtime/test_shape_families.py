@@ -12,9 +12,8 @@ from torch import nn
 import remat_explorer as rx
 from remat_explorer.capture import trace
 from remat_explorer.errors import ExecutionError
-from remat_explorer.runtime import recipe, rematerialization
-from remat_explorer.runtime.shapes import carrying
-from remat_explorer.runtime.shapes.carrying import carried_over, require_same_operations
+from remat_explorer.runtime import rematerialization, size_variants, step_planner
+from remat_explorer.runtime.size_variants import carried_over, require_same_operations
 from tests.runtime.kinds_of_models import Made, linear
 from tests.thorough import thorough_but
 
@@ -47,8 +46,8 @@ def assert_like_plain(planned: Any, *args: Any, **kwargs: Any) -> None:
 def test_a_smaller_batch_takes_the_schedule_and_its_plan_is_kept(monkeypatch):
     planned = trained(layers())
     first = planned.rematerialization.solution
-    monkeypatch.setattr(recipe, "profile", None)
-    monkeypatch.setattr(recipe, "solve", None)
+    monkeypatch.setattr(step_planner, "profile", None)
+    monkeypatch.setattr(step_planner, "solve", None)
     for x in (X[:62], X, X[:62], X[:3], X[::2]):  # one that is not contiguous, too
         assert_like_plain(planned, x)
     plans = planned.rematerialization.plans
@@ -163,7 +162,7 @@ def cut(model: Any, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
 def test_everything_is_kept_for_fewer_examples_only_where_what_is_retained_fits_too(monkeypatch):
     planned = trained(Deeper(), budget="95%", retain_graph=True)
     with monkeypatch.context() as larger:
-        larger.setattr(carrying, "retaining_peak", lambda plan: plan.peak + 10**9)
+        larger.setattr(size_variants, "retaining_peak", lambda plan: plan.peak + 10**9)
         with pytest.warns(UserWarning, match=r"\[9, 16\] .*planned anew"):
             assert_like_plain(planned, X[:9])
     assert_like_plain(planned, X[:8])
@@ -203,7 +202,7 @@ def test_plans_that_were_carried_over_to_other_sizes_do_not_use_up_those_for_tru
     model = Made(masked, layer=nn.Linear(16, 16))
     x, padded = torch.randn(64, 16), torch.arange(64) % 3
     planned = trained(model, x, padded, budget="100%")
-    for size in range(64, 63 - rematerialization.MOST_TURNS, -1):
+    for size in range(64, 63 - rematerialization.MAX_BRANCH_PLANS, -1):
         planned(x[:size], padded[:size])
     with pytest.warns(UserWarning, match=r"True is read out of input 1 .* planned anew"):
         planned(x, torch.ones(64, dtype=torch.long))

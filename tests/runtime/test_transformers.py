@@ -12,7 +12,7 @@ from remat_explorer.capture import trace
 from remat_explorer.capture.step.training_step import plain_inputs
 from remat_explorer.errors import CaptureError
 from remat_explorer.plan import Plan
-from remat_explorer.runtime.halves import Halves
+from remat_explorer.runtime.forward_backward import Halves
 from remat_explorer.runtime.training_run import train
 from tests.runtime.exactness import CPU
 from tests.runtime.random_schedules import random_schedule

@@ -33,9 +33,8 @@ from remat_explorer.free_memory import free_bytes
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes
 from remat_explorer.runtime.comparison import Comparison, Final, compare
-from remat_explorer.runtime.eager import Change, Eager
+from remat_explorer.runtime.eager import Change, Eager, StartingPoint
 from remat_explorer.runtime.peers import policy_loader
-from remat_explorer.runtime.starting_point import StartingPoint
 from remat_explorer.solvers.framework_rules.autograd_order import region_plan
 from remat_explorer.solvers.framework_rules.module_regions import ObservedCall, ObservedModule
 

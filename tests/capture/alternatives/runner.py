@@ -16,10 +16,9 @@ from remat_explorer.capture_options import CaptureOptions, kinds_of
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.comparison import Final
 from remat_explorer.runtime.eager import Eager
+from remat_explorer.runtime.forward_backward import Halves
 from remat_explorer.runtime.generated_step import generate
-from remat_explorer.runtime.halves import Halves
-from remat_explorer.runtime.interpreter import Interpreter
-from remat_explorer.runtime.outcome import StepOutcome
+from remat_explorer.runtime.interpreter import Interpreter, StepOutcome
 from remat_explorer.runtime.random_state import generator_state
 from remat_explorer.runtime.training_run import train
 from tests.capture.alternatives.nets import NETS, TOGETHER, plan_by, preferring

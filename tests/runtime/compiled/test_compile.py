@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 import remat_explorer as rx
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.plan import Compute, Plan
-from remat_explorer.runtime.compiled.fusion import FusionWithinBudget
+from remat_explorer.runtime.compiled.inductor_fusion import FusionWithinBudget
 from remat_explorer.runtime.compiled.partitioner import PlannedGraph
 
 needs_a_compiler = pytest.mark.skipif(

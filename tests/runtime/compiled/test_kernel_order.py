@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from remat_explorer.runtime.compiled.kernel_order import Buffer, Order
+from remat_explorer.runtime.compiled.inductor_fusion import Buffer, Order
 
 
 def some_buffers(operations: int, draw: random.Random) -> list[Buffer]:

@@ -8,9 +8,13 @@ import pytest
 from torch import nn
 
 import remat_explorer as rx
-from remat_explorer.runtime.peers.blocks import blocks_of, checkpointed_blocks
-from remat_explorer.runtime.peers.forwards import replaced_forwards
-from remat_explorer.runtime.peers.sequential import checkpointed_segments, trunk_of
+from remat_explorer.runtime.peers.torch_checkpoints import (
+    blocks_of,
+    checkpointed_blocks,
+    checkpointed_segments,
+    replaced_forwards,
+    trunk_of,
+)
 from tests.runtime.kinds_of_models import linear
 
 BLOCKS = {

@@ -1,0 +1,191 @@
+"""Executes a solution and measures what was predicted: memory, time, and that nothing in the results changed.
+
+`measure` is what people call; `record_memory_snapshot` adds PyTorch's own record of every CUDA allocation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import statistics
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from remat_explorer.capture.operations.program import Program
+from remat_explorer.capture.profiling.memory_meter import released_library_workspaces
+from remat_explorer.capture.step.losses import Loss
+from remat_explorer.capture.step.placement import exact_kernels, place
+from remat_explorer.entry_checks import Repeats, require_arguments
+from remat_explorer.errors import ExecutionError, OutOfMemoryError
+from remat_explorer.files import replacing
+from remat_explorer.quantities import format_bytes
+from remat_explorer.runtime.comparison import Final
+from remat_explorer.runtime.measurement import Measurement, Reference
+from remat_explorer.runtime.plan_bench import PlanBench
+from remat_explorer.solution import Solution
+
+ENTRIES = 200_000  # allocations and frees that are kept
+
+
+def require_cuda(device: torch.device) -> None:
+    """Refuse other devices, of which PyTorch keeps no such record.
+
+    Raises:
+        ExecutionError: that says so.
+    """
+    if device.type != "cuda":
+        raise ExecutionError(f"PyTorch records memory snapshots on CUDA only, not on {device}; leave the snapshot out")
+
+
+@contextlib.contextmanager
+def record_memory_snapshot(device: torch.device, path: str | Path) -> Iterator[None]:
+    """Record the allocations of the body and write them to ``path``, which pytorch.org/memory_viz opens.
+
+    The file is complete or not there: it is written under another name first. A recording of the person's goes on, and
+    is what is written.
+
+    Raises:
+        ExecutionError: as `require_cuda`.
+    """
+    require_cuda(device)
+    ours = not torch._C._cuda_isHistoryEnabled()  # type: ignore[attr-defined]
+    with replacing(path) as temporary:
+        if ours:
+            torch.cuda.memory._record_memory_history(max_entries=ENTRIES)
+        try:
+            yield
+            torch.cuda.memory._dump_snapshot(str(temporary))
+        finally:
+            if ours:
+                torch.cuda.memory._record_memory_history(enabled=None)
+
+
+def measure(
+    solution: Solution,
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None = None,
+    loss: Loss | None = None,
+    device: str | torch.device | None = None,
+    repeats: Repeats = 3,
+    hard_cap: bool = False,
+    snapshot: str | Path | None = None,
+    program: Program | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Measurement:
+    """Run the plan of ``solution`` beside plain PyTorch, from the same random state, and compare.
+
+    Model, inputs and random state are left as they are. Where memory does not hold plain PyTorch, or the plan that
+    keeps everything, the measurement says so and goes without it. Where results differ, plan and plain PyTorch run once
+    more, to find the operation at which that begins.
+
+    Args:
+        solution: with a schedule, of the graph that `capture` (and `profile`) gave for these inputs.
+        model, args, kwargs, loss: as for `capture`.
+        device: "cpu", "cuda", or "auto" for CUDA where there is one; None for where the model lies.
+        repeats: timed runs of each of the plan, the plan that keeps everything, and plain PyTorch, taken in turn.
+        hard_cap: refuse to use more memory than the budget. On CUDA the allocator enforces it while the plan runs; on
+            the CPU the measured run is judged when it is over.
+        snapshot: where to write PyTorch's own memory snapshot of the plan's run, for pytorch.org/memory_viz; CUDA only.
+        program: of the graph, where the step of this model on this device is traced already.
+        on_progress: called with runs done and in total.
+        cancelled: asked before each statement, and before each operation of plain PyTorch.
+
+    Raises:
+        OutOfMemoryError: if memory runs out while the plan runs, with the statement, what was alive, the prediction.
+        ExecutionError: if there is no schedule, it belongs to another model, the cap is passed, or it was cancelled.
+    """
+    require_arguments(measure, locals())
+    if solution.schedule is None or solution.plan is None:
+        raise ExecutionError(f"there is nothing to run: {solution}")
+    placed = place(model, args, kwargs, device)
+    if snapshot is not None:
+        require_cuda(placed.device)
+    repeats = max(1, repeats)
+    total, done = 6 + 3 * repeats, 0
+
+    def advance(steps: int = 1) -> None:
+        nonlocal done
+        done += steps
+        on_progress(done, total)
+        if cancelled():
+            raise ExecutionError("the measurement was cancelled between two runs")
+
+    with exact_kernels(), torch.random.fork_rng([placed.device] if placed.device.type == "cuda" else []):
+        bench = PlanBench(solution, placed, loss, cancelled, program)
+        advance()
+        missing: list[str] = []
+        names = ["plan", "checkpoint-all", "eager"]
+        reference: tuple[int, Final] | None = None
+        with _going_without("eager", names, missing):
+            reference = bench.eager_run()
+        bench.start.rewind()
+        advance()
+        with contextlib.nullcontext() if snapshot is None else record_memory_snapshot(placed.device, snapshot):
+            during, after, final, allocator = bench.metered_run(hard_cap)
+        advance()
+        comparison = bench.compared(final, reference[1]) if reference else None
+        del final
+        statement_seconds = bench.statement_seconds()
+        advance()
+        generated_peak = bench.generated_peak()
+        advance()
+        with _going_without("checkpoint-all", names, missing):
+            bench.warm_up("checkpoint-all")
+        advance()
+        times = bench.timed(names, repeats, advance)
+        if allocator is not None:  # at the end, when every thread has called the libraries
+            allocator = dataclasses.replace(allocator, libraries=released_library_workspaces(placed.device))
+        if done < total:
+            advance(total - done)
+    seconds = {name: statistics.median(taken) for name, taken in times.items()}
+    if hard_cap:
+        _require_cap(solution, during)
+    return Measurement(
+        device=torch.cuda.get_device_name(placed.device) if placed.device.type == "cuda" else "cpu",
+        plan=solution.plan,
+        during=during,
+        after=after,
+        statement_seconds=statement_seconds,
+        resident_bytes=solution.graph.resident_bytes,
+        budget=solution.budget,
+        seconds=seconds["plan"],
+        generated_peak=generated_peak,
+        checkpoint_all_seconds=seconds.get("checkpoint-all"),
+        predicted_overhead=solution.schedule.overhead,
+        eager=Reference(reference[0], seconds["eager"], comparison) if reference and comparison else None,
+        allocator=allocator,
+        missing="; ".join(missing),
+        resident_tensors=bench.resident_tensors(),
+        times=times,
+    )
+
+
+@contextlib.contextmanager
+def _going_without(name: str, names: list[str], missing: list[str]):
+    """Strike a contender off that memory does not hold."""
+    try:
+        yield
+        return
+    except OutOfMemoryError as error:
+        names.remove(name)
+        missing.append(str(error).partition("; ")[0])
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _require_cap(solution: Solution, during: np.ndarray) -> None:
+    assert solution.plan is not None
+    over = during > solution.budget
+    if over.any():
+        at = int(over.argmax())
+        raise ExecutionError(
+            f"{solution.plan.text(solution.plan.statements[at])!r} needed {format_bytes(int(during[at]))}, above the "
+            f"cap of {format_bytes(solution.budget)}"
+        )
