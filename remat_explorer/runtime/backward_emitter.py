@@ -1,4 +1,4 @@
-"""Writes the backward half for gradients of some of the outputs, in whatever strides they come.
+"""Writes the backward pass for gradients of some of the outputs, in whatever strides they come.
 
 A gradient that did not come is a symbolic zero. Plain PyTorch computes nothing from it: what depends on no other
 gradient is a symbolic zero, too, and so is the gradient of a parameter that only such a way leads to, where plain
@@ -21,27 +21,27 @@ from remat_explorer.capture.operations.in_place import SWAPPED, Overwriting
 from remat_explorer.capture.operations.program import Body, Call, Program
 from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Compute, Plan
-from remat_explorer.runtime.emitter import Emission, LookUp
-from remat_explorer.runtime.gradient_handover import Gradient, in_memory_of_their_own
+from remat_explorer.runtime.emitter import Emitter, NodeLookup
+from remat_explorer.runtime.gradient_handover import Gradient, separate_memory
 from remat_explorer.runtime.random_state import set_generator_state
 from remat_explorer.runtime.strided_gradients import (
     FROM_SHAPES,
     RESHAPES,
-    laid_out,
     may_alias,
     overwriting,
-    overwritten,
     takes_any_strides,
+    with_strides,
+    write_over,
 )
 
 aten = torch.ops.aten
 
 
-class BackwardEmission(Emission):
-    """A backward half under construction.
+class BackwardEmitter(Emitter):
+    """A backward pass under construction.
 
     Args:
-        plan, program, device: as for `Emission`.
+        plan, program, device: as for `Emitter`.
         missing: the tangents, as the captured graph has them, that did not come.
 
     Attributes:
@@ -85,7 +85,7 @@ class BackwardEmission(Emission):
         return made
 
     def separate(self, gradients: Sequence[Gradient]) -> list[Gradient]:
-        return in_memory_of_their_own(self.graph, gradients, self._tangents)
+        return separate_memory(self.graph, gradients, self._tangents)
 
     def call(self, function: Callable[..., Any], *args: Any) -> fx.Node:
         made = super().call(function, *args)
@@ -103,7 +103,7 @@ class BackwardEmission(Emission):
         body: Body = self.program.body(statement)
         return statement.first and body.random
 
-    def _written(self, call: Call, look_up: LookUp) -> fx.Node:
+    def _written(self, call: Call, look_up: NodeLookup) -> fx.Node:
         sources = {source: look_up(source) for source in call.sources}
         zeros = [source for source, node in sources.items() if node in self.zeros]
         given = [source for source, node in sources.items() if node in self._given]
@@ -155,7 +155,7 @@ class BackwardEmission(Emission):
         mine, whole = self.program.fakes[rest], self.program.fakes[call.node]
         return sources[rest] if (mine.shape, mine.dtype) == (whole.shape, whole.dtype) else None
 
-    def _loosely(self, call: Call, target: Any, over: Overwriting | None, look_up: LookUp) -> fx.Node:
+    def _loosely(self, call: Call, target: Any, over: Overwriting | None, look_up: NodeLookup) -> fx.Node:
         """The call with arguments that may have other strides than the captured ones."""
         if target is not operator.getitem and not (call.arguments is None and takes_any_strides(target)):
             return super()._written(call, lambda source: self._as_captured(source, look_up(source)))
@@ -178,7 +178,7 @@ class BackwardEmission(Emission):
         fake = self.program.fakes.get(source)
         if node not in self._loose or not isinstance(fake, torch.Tensor):
             return node
-        made = self.call(laid_out, node, tuple(fake.stride()))
+        made = self.call(with_strides, node, tuple(fake.stride()))
         self._source[made] = node
         return made
 
@@ -196,7 +196,7 @@ class BackwardEmission(Emission):
             return
         with self.graph.inserting_before(write):
             arguments: Any = (over.plain, over.position, swapped, rivals, list(plain_args), plain_kwargs)
-            guarded = self.graph.call_function(overwritten, arguments)
+            guarded = self.graph.call_function(write_over, arguments)
         guarded.meta = write.meta
         order[guarded] = order[write]
         self._loose.add(guarded)

@@ -77,7 +77,7 @@ class Signature:
         leaves: list[Any] = []
         _flatten((args, kwargs), nesting, leaves)
         shares = model is not None and shares_parametrizations(model)
-        settings = {**settings_now(), "torch.nn.utils.parametrize.cached()": "on" if shares else "off"}
+        settings = {**current_settings(), "torch.nn.utils.parametrize.cached()": "on" if shares else "off"}
         return Signature(tuple(nesting), tuple(leaves), Autocast.ambient(), settings, _hooks_of_all())
 
     def matches(self, other: Signature) -> bool:
@@ -89,7 +89,7 @@ class Signature:
         return (
             self.nesting == other.nesting
             and len(self.leaves) == len(other.leaves)
-            and all(map(same_leaf, self.leaves, other.leaves))
+            and all(map(is_same_leaf, self.leaves, other.leaves))
         )
 
     def serves_with_fewer(self, other: Signature) -> bool:
@@ -114,7 +114,7 @@ class Signature:
         return self.autocast, self.settings, self.hooks
 
 
-def same_leaf(first: Any, second: Any) -> bool:
+def is_same_leaf(first: Any, second: Any) -> bool:
     """Whether two inputs, or their layouts, are alike."""
     try:
         return type(first) is type(second) and bool(first == second)
@@ -131,7 +131,7 @@ def serves_leaf(planned: Any, now: Any) -> bool:
     """
     if isinstance(planned, Layout) and isinstance(now, Layout) and planned.gradient:
         return dataclasses.replace(now, gradient=True) == planned
-    return same_leaf(planned, now)
+    return is_same_leaf(planned, now)
 
 
 def with_gradients_of(planned: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
@@ -161,25 +161,25 @@ def with_gradients_of(planned: Signature, args: tuple[Any, ...], kwargs: dict[st
     return map_leaves(like_planned, (args, kwargs))
 
 
-def alike_but_for_sizes(first: Any, second: Any) -> bool:
+def differs_only_in_sizes(first: Any, second: Any) -> bool:
     """Whether one input serves as another, by `serves_leaf`, or if tensors differ in sizes and strides beyond that.
 
     >>> whole, part, flat = (Layout.of(torch.ones(*shape)) for shape in ((4, 3), (2, 3), (12,)))
-    >>> alike_but_for_sizes(whole, part), alike_but_for_sizes(whole, flat), alike_but_for_sizes(3, 4)
+    >>> differs_only_in_sizes(whole, part), differs_only_in_sizes(whole, flat), differs_only_in_sizes(3, 4)
     (True, False, False)
     """
     if not (isinstance(first, Layout) and isinstance(second, Layout)):
-        return same_leaf(first, second)
+        return is_same_leaf(first, second)
     same = (first.dtype, first.device, len(first.shape)) == (second.dtype, second.device, len(second.shape))
     return same and first.gradient >= second.gradient
 
 
-def settings_now() -> dict[str, Any]:
+def current_settings() -> dict[str, Any]:
     """The settings of PyTorch that change numbers, or the kernels that compute them.
 
     The number of threads is left out, since it changes neither the graph nor its schedule.
 
-    >>> settings_now()["torch.get_default_dtype()"]
+    >>> current_settings()["torch.get_default_dtype()"]
     torch.float32
     """
     backends: Any = torch.backends
@@ -252,8 +252,8 @@ class CallingConvention:
         named: for each input by position the name of its parameter; fewer where forward takes ``*args``.
 
     >>> layer, x = nn.Bilinear(2, 3, 4), torch.ones(1, 2)
-    >>> calling = Calling.of(layer, (x, x), {})
-    >>> calling.same_way((x,), {"input2": 5})
+    >>> convention = CallingConvention.of(layer, (x, x), {})
+    >>> convention.apply((x,), {"input2": 5})
     ((tensor([[1., 1.]]), 5), {})
     """
 
@@ -273,7 +273,7 @@ class CallingConvention:
         names = [name for name, parameter in parameters.parameters.items() if parameter.kind in kinds]
         return CallingConvention(parameters, len(args), tuple(names[: len(args)]), tuple(kwargs))
 
-    def same_way(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The same inputs, by position or by name as in the call that this one is about.
 
         What is left out has its default, and what that call did not give is given by name. Inputs that cannot be
@@ -332,7 +332,7 @@ def _paths(name: str, nested: Any) -> list[str]:
     return found
 
 
-COUNTS = ("num_items_in_batch",)
+COUNT_INPUTS = ("num_items_in_batch",)
 
 
 def counts_to_tensors(kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -341,12 +341,14 @@ def counts_to_tensors(kwargs: dict[str, Any]) -> dict[str, Any]:
     A number would be a constant of the plan. ``num_items_in_batch`` is how many labels the loss of a transformers
     model is divided by; some versions of its Trainer pass a number, others a tensor.
 
-    >>> with_counts_as_tensors({"num_items_in_batch": 30, "use_cache": False})
+    >>> counts_to_tensors({"num_items_in_batch": 30, "use_cache": False})
     {'num_items_in_batch': tensor(30), 'use_cache': False}
     """
-    if not any(type(kwargs.get(name)) is int for name in COUNTS):
+    if not any(type(kwargs.get(name)) is int for name in COUNT_INPUTS):
         return kwargs
-    return {n: torch.tensor(given) if n in COUNTS and type(given) is int else given for n, given in kwargs.items()}
+    return {
+        n: torch.tensor(given) if n in COUNT_INPUTS and type(given) is int else given for n, given in kwargs.items()
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -367,14 +369,14 @@ class ExampleInputs:
         """The example of a call."""
         return ExampleInputs(args, kwargs, Signature.of(args, kwargs), tuple(paths_of(args, kwargs)))
 
-    def in_the_loop(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
+    def adapt_to_loop(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
         """The inputs to plan for in a first step with these inputs: as large as the example's, as the loop has them.
 
         A loop may add inputs by name, leave some out, and pass a number in another type. None where the inputs differ
         in more than that and in sizes.
 
-        >>> example = Example.of((torch.ones(4, 3),), {})
-        >>> found = example.in_the_loop((torch.ones(2, 3),), {"num_items_in_batch": torch.tensor(3)})
+        >>> example = ExampleInputs.of((torch.ones(4, 3),), {})
+        >>> found = example.adapt_to_loop((torch.ones(2, 3),), {"num_items_in_batch": torch.tensor(3)})
         >>> [list(tensor.shape) for tensor in (*found[0], *found[1].values())]
         [[4, 3], []]
         """
@@ -384,9 +386,9 @@ class ExampleInputs:
         whole = all(_input(path) in alone and "'" in _input(path) for path in then.keys() ^ leaves.keys())
         pairs = [(then[path], leaves[path]) for path in then.keys() & leaves.keys()]
         others = [pair for pair in pairs if not all(map(_is_number, pair))]
-        if not (whole and pairs and all(alike_but_for_sizes(*pair) for pair in others)):
+        if not (whole and pairs and all(differs_only_in_sizes(*pair) for pair in others)):
             return None
-        if all(same_leaf(*pair) for pair in others):
+        if all(is_same_leaf(*pair) for pair in others):
             return args, kwargs
         return self.args, {name: self._or(name, given) for name, given in kwargs.items()}
 

@@ -1,6 +1,6 @@
 """How far the results of a plan are from those of plain autograd, beside the rounding of their dtypes.
 
-`compare` gives a `Comparison` of `Difference`s; `Beginning` is where they begin, as people are told.
+`compare` gives a `Comparison` of `Difference`s; `FirstDifference` is where they begin, as people are told.
 """
 
 from __future__ import annotations
@@ -91,16 +91,18 @@ class Difference:
         return {"kind": self.kind, "name": self.name, "dtype": self.dtype, **finite, "only_in": self.only_in}
 
 
-def difference_of(kind: Kind, name: str, mine: torch.Tensor | None, theirs: torch.Tensor | None) -> Difference | None:
+def difference_between(
+    kind: Kind, name: str, mine: torch.Tensor | None, theirs: torch.Tensor | None
+) -> Difference | None:
     """How far the plan's result is from plain PyTorch's, None if they are equal.
 
     Args:
         mine, theirs: the plan's and plain PyTorch's, None where there is no such result; not both.
 
     >>> theirs = torch.tensor([2.0, 0.5])
-    >>> difference_of("gradient", "weight", theirs - torch.tensor([2.0, 0.0]) * 2**-23, theirs).units
+    >>> difference_between("gradient", "weight", theirs - torch.tensor([2.0, 0.0]) * 2**-23, theirs).units
     1.0
-    >>> difference_of("gradient", "weight", theirs, theirs) is None
+    >>> difference_between("gradient", "weight", theirs, theirs) is None
     True
     """
     if mine is None or theirs is None:
@@ -177,7 +179,7 @@ _ADVICE = "; torch.use_deterministic_algorithms(True) chooses kernels that repea
 
 
 @dataclass(frozen=True)
-class Beginning:
+class FirstDifference:
     """The first operation, in the plan's order, that gives what plain PyTorch does not have, or why none is named.
 
     It reads only what plain PyTorch has, too, and what it gives leads to a result that differs.
@@ -214,9 +216,9 @@ class Beginning:
     def text(self) -> str:
         """A sentence without its full stop, or two.
 
-        >>> Beginning(3, "1 mul", "backward", "1", "mul", "net.py:42", repeats=True).text
+        >>> FirstDifference(3, "1 mul", "backward", "1", "mul", "net.py:42", repeats=True).text
         "the difference begins at '1 mul' (backward, net.py:42)"
-        >>> Beginning(repeats=False, reason="no operation gives what plain PyTorch does not have").text
+        >>> FirstDifference(repeats=False, reason="no operation gives what plain PyTorch does not have").text
         'plain PyTorch gives other results when it runs again; no operation gives what plain PyTorch does not have; \
 torch.use_deterministic_algorithms(True) chooses kernels that repeat theirs, where there are such'
         """
@@ -247,7 +249,7 @@ torch.use_deterministic_algorithms(True) chooses kernels that repeat theirs, whe
 
 
 SHOWN = 3  # differences that are named
-AS_MUCH = 10  # times what plain PyTorch differs from itself: two pairs of runs differ by other amounts
+VARIATION_FACTOR = 10  # times what plain PyTorch differs from itself: two pairs of runs differ by other amounts
 
 
 @dataclass(frozen=True)
@@ -271,7 +273,7 @@ class Comparison:
     differences: tuple[Difference, ...] = ()
     gradients_compared: int = 0
     buffers_compared: int = 0
-    begins: Beginning | None = None
+    begins: FirstDifference | None = None
     varying: tuple[Difference, ...] = ()
 
     @property
@@ -339,7 +341,7 @@ class Comparison:
     def _beyond(self, found: Iterable[Difference]) -> list[Difference]:
         """Those of results that plain PyTorch repeats, or that are much larger than its own variation."""
         own = {(one.kind, one.name): one.largest for one in self.varying}
-        return [one for one in found if not one.largest <= AS_MUCH * own.get((one.kind, one.name), 0.0)]
+        return [one for one in found if not one.largest <= VARIATION_FACTOR * own.get((one.kind, one.name), 0.0)]
 
     def _verdict(self, differ: str, kind: Kind, of: int = 0) -> str:
         found = [difference for difference in self.differences if difference.kind == kind]
@@ -368,14 +370,14 @@ class Comparison:
 
 
 @dataclass(frozen=True, eq=False)
-class Final:
+class FinalState:
     """What a training step leaves behind: its outcome, and the random state of each generator."""
 
     outcome: StepOutcome
     states: list[np.ndarray]
 
 
-def compare(final: Final, reference: Final, initial: Mapping[str, torch.Tensor]) -> Comparison:
+def compare(final: FinalState, reference: FinalState, initial: Mapping[str, torch.Tensor]) -> Comparison:
     """Compare what a plan leaves behind with what plain autograd does.
 
     Args:
@@ -394,7 +396,7 @@ def compare(final: Final, reference: Final, initial: Mapping[str, torch.Tensor])
         difference
         for kind, (mine, theirs) in pairs.items()
         for name in names[kind]
-        if (difference := difference_of(kind, name, mine.get(name), theirs.get(name))) is not None
+        if (difference := difference_between(kind, name, mine.get(name), theirs.get(name))) is not None
     ]
     largest: dict[Kind, float] = {}
     for difference in found:

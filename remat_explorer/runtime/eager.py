@@ -1,6 +1,6 @@
 """Plain autograd, the reference for results, time and memory.
 
-Every run of a comparison starts from one `StartingPoint`; `seconds_in_turn` is the one loop that takes times.
+Every run of a comparison starts from one `InitialState`; `interleaved_seconds` is the one loop that takes times.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.runtime.interpreter import Section, StepOutcome
 from remat_explorer.runtime.random_state import RandomStates
 
-Change = Callable[[], contextlib.AbstractContextManager[Any]]
+ModelChange = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
 class Eager:
@@ -68,7 +68,9 @@ class Eager:
         for name, content in self._initial.items():
             self._step.get_buffer(name).copy_(content)
 
-    def run(self, change: Change = contextlib.nullcontext, section: Section = contextlib.nullcontext) -> StepOutcome:
+    def run(
+        self, change: ModelChange = contextlib.nullcontext, section: Section = contextlib.nullcontext
+    ) -> StepOutcome:
         """One forward and backward pass, from the loss, or from ones for the outputs where there is none.
 
         Args:
@@ -82,7 +84,7 @@ class Eager:
             return run()
 
     @contextlib.contextmanager
-    def prepared(self, change: Change = contextlib.nullcontext) -> Iterator[Callable[[], StepOutcome]]:
+    def prepared(self, change: ModelChange = contextlib.nullcontext) -> Iterator[Callable[[], StepOutcome]]:
         """A context that gives what `run` runs: the step alone, for a clock that shall see nothing else."""
         with (
             torch.inference_mode(False),
@@ -139,7 +141,7 @@ class Eager:
         return {**dict(self._step.named_parameters()), **dict(self._step.named_buffers())}
 
 
-class StartingPoint:
+class InitialState:
     """Remembers the random state of the CPU and of a device, and whose buffers and gradients to set back.
 
     Args:
@@ -166,9 +168,9 @@ class StartingPoint:
 Name = TypeVar("Name")
 
 
-def seconds_in_turn(
+def interleaved_seconds(
     contenders: Mapping[Name, Callable[[], AbstractContextManager[Callable[[], object]]]],
-    start: StartingPoint,
+    start: InitialState,
     repeats: int,
     advance: Callable[[], None],
 ) -> dict[Name, tuple[float, ...]]:
@@ -187,7 +189,7 @@ def seconds_in_turn(
     >>> from remat_explorer.runtime.eager import Eager
     >>> placed = place(torch.nn.Linear(2, 1), (torch.ones(3, 2),), None, "cpu")
     >>> eager = Eager(placed, None)
-    >>> found = seconds_in_turn({"eager": eager.prepared}, StartingPoint(eager, placed.device), 3, lambda: None)
+    >>> found = interleaved_seconds({"eager": eager.prepared}, InitialState(eager, placed.device), 3, lambda: None)
     >>> list(found), len(found["eager"]), min(found["eager"]) > 0
     (['eager'], 3, True)
     """

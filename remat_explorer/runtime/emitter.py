@@ -23,13 +23,13 @@ from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.random_state import generator_state, set_generator_state
 
-LookUp = Callable[[fx.Node], fx.Node]
+NodeLookup = Callable[[fx.Node], fx.Node]
 STATEMENT = "statement"  # key of Node.meta: the index of the plan's statement that a node belongs to
 RESULTS = "results"  # key of the output node's meta: what the results are
 _KEYWORD = re.compile(rf"(torch\.ops\.\w+\.\w+)\.({'|'.join(keyword.kwlist)})\b")
 
 
-class Emission:
+class Emitter:
     """A graph under construction.
 
     Nothing is written for `Free`: fx sets a name to None right after the last node that reads it, which is where the
@@ -96,7 +96,7 @@ class Emission:
         """The same for results whose nodes are there already, None of one that is None."""
         named = list(results)
         end = self.graph.output((*(node for _, node in named), *others))
-        end.meta[RESULTS] = ", ".join(name_of(result) for result, _ in named)
+        end.meta[RESULTS] = ", ".join(result_name(result) for result, _ in named)
         return end
 
     def separate(self, gradients: Sequence[tuple[Result, fx.Node | None]]) -> list[tuple[Result, fx.Node | None]]:
@@ -141,7 +141,7 @@ class Emission:
             local[call.node] = self._written(call, look_up)
         return local
 
-    def _written(self, call: Call, look_up: LookUp) -> fx.Node:
+    def _written(self, call: Call, look_up: NodeLookup) -> fx.Node:
         """A call of a body, with the nodes that ``look_up`` gives for what it reads."""
         args, kwargs = map_arg((call.args, call.kwargs), look_up)
         target = call.target
@@ -157,7 +157,7 @@ class Emission:
         return node
 
 
-def name_of(result: Result) -> str:
+def result_name(result: Result) -> str:
     """What a result is, in words."""
     return result.name if result.kind == "output" else f"{result.kind} of {result.name}"
 
@@ -168,7 +168,7 @@ def reads(body: Body) -> set[fx.Node]:
     return {source for call in body.calls for source in call.sources} - made
 
 
-def sources_of(result: Result) -> set[fx.Node]:
+def source_nodes(result: Result) -> set[fx.Node]:
     """The nodes from which a result's views start."""
     return reads(result.views) or {result.node}
 
@@ -192,10 +192,10 @@ def _without_keywords(lines: list[str]) -> list[str]:
     return [_KEYWORD.sub(r"getattr(\1, '\2')", line) for line in lines]
 
 
-def cut_of(plan: Plan) -> int:
-    """The index of the first statement that belongs to the backward half.
+def split_point(plan: Plan) -> int:
+    """The index of the first statement that belongs to the backward pass.
 
-    The forward half ends with the last first run of an operation of the forward pass, and what is freed after it.
+    The forward pass ends with the last first run of an operation of the forward pass, and what is freed after it.
     Repetitions that follow serve the backward pass, so they wait for it, and so do optional operations.
 
     Raises:
@@ -211,22 +211,22 @@ def cut_of(plan: Plan) -> int:
             f"the plan begins the backward pass with {plan.text(plan.statements[backward[0]])!r} before it has run "
             f"{plan.text(plan.statements[forward[-1]])!r}; such a plan can be measured, but not train a model"
         )
-    cut = forward[-1] + 1 if forward else 0
-    while cut < len(plan.statements) and not isinstance(plan.statements[cut], Compute):
-        cut += 1
-    return cut
+    split = forward[-1] + 1 if forward else 0
+    while split < len(plan.statements) and not isinstance(plan.statements[split], Compute):
+        split += 1
+    return split
 
 
 def needed_after(
-    plan: Plan, cut: int, body_of: Callable[[Compute], Body], read_last: Iterable[set[Node]]
+    plan: Plan, split: int, body_of: Callable[[Compute], Body], read_last: Iterable[set[Node]]
 ) -> list[Node]:
-    """What the backward half reads without having made it, in order of first use.
+    """What the backward pass reads without having made it, in order of first use.
 
     Args:
         plan: the whole plan.
-        cut: `cut_of` it.
+        split: its `split_point`.
         body_of: the calls of a statement.
-        read_last: what the results of the backward half are made from, each a set of nodes.
+        read_last: what the results of the backward pass are made from, each a set of nodes.
     """
     made: set[Node] = set()
     needed: dict[Node, None] = {}
@@ -234,7 +234,7 @@ def needed_after(
     def read(nodes: set[Node]) -> None:
         needed.update(dict.fromkeys(sorted(nodes - made, key=lambda node: node.name)))
 
-    for statement in plan.statements[cut:]:
+    for statement in plan.statements[split:]:
         if isinstance(statement, Compute):
             body = body_of(statement)
             read(reads(body))

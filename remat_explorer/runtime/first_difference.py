@@ -20,7 +20,7 @@ from remat_explorer.capture.joint.propagation import storage_key, tensors_of
 from remat_explorer.capture.operations.program import Body, Registers, Result
 from remat_explorer.operation_details import Details
 from remat_explorer.plan import Compute
-from remat_explorer.runtime.comparison import Beginning
+from remat_explorer.runtime.comparison import FirstDifference
 from remat_explorer.runtime.interpreter import Interpreter, StepOutcome
 
 UNFILLED = "empty"  # in the names of the operators that give memory as it is
@@ -56,7 +56,7 @@ def fingerprint(tensor: torch.Tensor) -> Fingerprint:
     return *form_of(tensor), content.digest()
 
 
-class Seen(TorchDispatchMode):
+class FingerprintRecorder(TorchDispatchMode):
     """Fingerprints of every tensor that an operator takes or gives while this is on, in the backward pass, too.
 
     What an operator takes is read before and after it, since it may write there. Memory that nobody wrote to is not
@@ -69,7 +69,7 @@ class Seen(TorchDispatchMode):
         fingerprints: what was seen.
 
     >>> x = torch.ones(2, requires_grad=True)
-    >>> with Seen({form_of(x)}) as seen:
+    >>> with FingerprintRecorder({form_of(x)}) as seen:
     ...     (x.detach() * 3).add_(1)
     tensor([4., 4.])
     >>> [fingerprint(torch.full((2,), float(n))) in seen.fingerprints for n in range(1, 6)]
@@ -169,9 +169,9 @@ class ObservedPlan:
                 self.versions.append(Version(place, value, fingerprint(registers[node]), reads))
 
 
-def find_beginning(
+def find_first_difference(
     observed: ObservedPlan, seen: Collection[Fingerprint], different: Collection[tuple[str, str]]
-) -> Beginning:
+) -> FirstDifference:
     """Where the results that differ go wrong first.
 
     An output that plain PyTorch does not have need not be wrong: memory that nobody filled, or the mask of a dropout
@@ -190,13 +190,13 @@ def find_beginning(
     leading = _leading_to(versions, wrong, _last_versions(observed, results)) or wrong
     first = [i for i in sorted(leading) if not wrong.intersection(versions[i].reads)]
     if not first:
-        return Beginning(reason="no operation of the plan gives what plain PyTorch does not have")
+        return FirstDifference(reason="no operation of the plan gives what plain PyTorch does not have")
     statements = observed.plan.statements
     operations = dict.fromkeys(statements[versions[i].statement].operation for i in first)  # type: ignore[union-attr]
     return replace(_named(observed, versions, wrong, first[0]), others=len(operations) - 1)
 
 
-def _named(observed: ObservedPlan, versions: list[Version], wrong: set[int], begins: int) -> Beginning:
+def _named(observed: ObservedPlan, versions: list[Version], wrong: set[int], begins: int) -> FirstDifference:
     """What people are told of the operation that gave a version."""
     version = versions[begins]
     statement = observed.plan.statements[version.statement]
@@ -204,7 +204,7 @@ def _named(observed: ObservedPlan, versions: list[Version], wrong: set[int], beg
     operation = observed.plan.graph.operations[statement.operation]
     way, details = operation.implementations[statement.implementation - 1], operation.details or Details()
     before = [i for i, other in enumerate(versions[:begins]) if other.value == version.value]
-    return Beginning(
+    return FirstDifference(
         operation=statement.operation,
         name=operation.name,
         phase=operation.phase,

@@ -3,7 +3,7 @@
 A gradient leaves when its memory has been read for the last time, and the parameter, too: what is done with it
 afterwards, such as averaging it with those of other processes, or a step of an optimizer in a hook, reaches no later
 statement. The code then lets go of it and pauses, so that it is in memory once. Handing over takes some time, so
-several gradients leave together (`handovers_of`).
+several gradients leave together (`group_gradients`).
 """
 
 from __future__ import annotations
@@ -20,36 +20,38 @@ from torch.fx.node import map_arg
 
 from remat_explorer.capture.operations.program import Program, Result
 from remat_explorer.plan import Compute, Plan
-from remat_explorer.runtime.emitter import RESULTS, name_of, reads, sources_of
-from remat_explorer.runtime.strided_gradients import RESHAPES, in_memory_of_its_own, laid_out, overwritten
+from remat_explorer.runtime.emitter import RESULTS, reads, result_name, source_nodes
+from remat_explorer.runtime.strided_gradients import RESHAPES, copy_if_shared, with_strides, write_over
 
-LEAST_SECONDS = 0.002  # between two handovers: handing over takes about a hundredth of that
-MOST_HANDOVERS = 64
+MIN_SECONDS = 0.002  # between two handovers: handing over takes about a hundredth of that
+MAX_HANDOVERS = 64
 
 
-def handovers_of(plan: Plan, program: Program, cut: int, gradients: Sequence[Result]) -> tuple[tuple[Result, ...], ...]:
+def group_gradients(
+    plan: Plan, program: Program, split: int, gradients: Sequence[Result]
+) -> tuple[tuple[Result, ...], ...]:
     """The gradients in the order in which a plan is done with them, in handovers.
 
-    A handover ends with the first gradient that is ready when the plan has run for `LEAST_SECONDS` since the handover
-    before, by the costs of its graph, and for one part in `MOST_HANDOVERS` of the backward half.
+    A handover ends with the first gradient that is ready when the plan has run for `MIN_SECONDS` since the handover
+    before, by the costs of its graph, and for one part in `MAX_HANDOVERS` of the backward pass.
 
     Args:
         plan: what runs.
         program: whose results the gradients are.
-        cut: index of the first statement of the backward half.
-        gradients: what the backward half makes.
+        split: index of the first statement of the backward pass.
+        gradients: what the backward pass makes.
     """
     spent, seconds = [], 0.0
     last: dict[Node, int] = {}  # the last statement that makes or reads something
-    for place, statement in enumerate(plan.statements[cut:]):
+    for place, statement in enumerate(plan.statements[split:]):
         if isinstance(statement, Compute):
             body = program.body(statement)
             last |= dict.fromkeys((*reads(body), *body.outputs.values()), place)
             way = plan.graph.operations[statement.operation].implementations[statement.implementation - 1]
             seconds += way.cost
         spent.append(seconds)
-    ready = [max(last.get(node, 0) for node in (*sources_of(one), one.of.node)) for one in gradients if one.of]
-    least = max(LEAST_SECONDS, seconds / MOST_HANDOVERS)
+    ready = [max(last.get(node, 0) for node in (*source_nodes(one), one.of.node)) for one in gradients if one.of]
+    least = max(MIN_SECONDS, seconds / MAX_HANDOVERS)
     handovers: list[list[Result]] = [[]]
     before = 0.0
     in_order = sorted(zip(ready, gradients, strict=True), key=operator.itemgetter(0))
@@ -64,7 +66,7 @@ def handovers_of(plan: Plan, program: Program, cut: int, gradients: Sequence[Res
 def memory_groups(graph: fx.Graph) -> dict[fx.Node, tuple[fx.Node, ...]]:
     """For each node the nodes that may share its memory, itself included, in the order of the code.
 
-    A function that is written in Python and not among those of the backward half gives memory of its own, as the
+    A function that is written in Python and not among those of the backward pass gives memory of its own, as the
     capture has found it to do.
 
     >>> import torch
@@ -92,9 +94,9 @@ def _memory_of(node: fx.Node) -> Iterable[fx.Node]:
     """The arguments in whose memory a call may put its result."""
     target = node.target
     found: list[fx.Node] = []
-    if target in (operator.getitem, laid_out, in_memory_of_its_own, *RESHAPES):
+    if target in (operator.getitem, with_strides, copy_if_shared, *RESHAPES):
         map_arg(node.args[0], found.append)
-    elif target is overwritten:
+    elif target is write_over:
         map_arg(node.args[4][node.args[1]], found.append)  # type: ignore[index]
     elif isinstance(target, OpOverload) and any(entry.alias_info is not None for entry in target._schema.returns):
         for place, argument in enumerate(target._schema.arguments):
@@ -130,11 +132,11 @@ def hand_over(
             at, reached = last, order[last]
         with graph.inserting_after(at):
             at = graph.call_method("extend", (box, tuple(node for _, node in handover)))
-        at.meta[RESULTS] = ", ".join(name_of(result) for result, _ in handover)
-    graph.on_generate_code(lambda before: lambda body: pausing(before(body) if before else body, str(box)))
+        at.meta[RESULTS] = ", ".join(result_name(result) for result, _ in handover)
+    graph.on_generate_code(lambda before: lambda body: with_pauses(before(body) if before else body, str(box)))
 
 
-def in_memory_of_their_own(graph: fx.Graph, gradients: Sequence[Gradient], tangents: set[fx.Node]) -> list[Gradient]:
+def separate_memory(graph: fx.Graph, gradients: Sequence[Gradient], tangents: set[fx.Node]) -> list[Gradient]:
     """The gradients with copies in place of those that lie in the memory of another one, or of an output's.
 
     The gradient of an input may lie in that of an output's, and have its strides, as in plain PyTorch.
@@ -157,7 +159,7 @@ def in_memory_of_their_own(graph: fx.Graph, gradients: Sequence[Gradient], tange
             made = node
             if others:
                 with graph.inserting_after(ends.get(group[0]) or _last_read(group, order)):
-                    made = graph.call_function(in_memory_of_its_own, (node, tuple(others)))
+                    made = graph.call_function(copy_if_shared, (node, tuple(others)))
                 ends[group[0]] = made
             rivals.append(made)
             node = made
@@ -169,10 +171,10 @@ def _of_an_input(result: Result) -> bool:
     return result.of is not None and result.of.kind == "input"
 
 
-def pausing(body: list[str], box: str) -> list[str]:
+def with_pauses(body: list[str], box: str) -> list[str]:
     """Generated code that pauses after each call that puts gradients into the list called ``box``.
 
-    >>> pausing(["extend = box.extend((a,))", ";  a = extend = None\\n", "b = box.pop()\\n"], "box")
+    >>> with_pauses(["extend = box.extend((a,))", ";  a = extend = None\\n", "b = box.pop()\\n"], "box")
     ['extend = box.extend((a,));  a = extend = None\\n', 'yield\\n', 'b = box.pop()\\n']
     """
     lines: list[str] = []

@@ -18,7 +18,7 @@ from remat_explorer.capture.operations.program import Program, Registers, Result
 from remat_explorer.capture.step.autocast import no_autocast
 from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Compute, Plan, Statement
-from remat_explorer.runtime.oom_errors import explained_shortage
+from remat_explorer.runtime.oom_errors import explain_oom
 from remat_explorer.runtime.random_state import RandomStates
 
 
@@ -93,7 +93,7 @@ class Interpreter:
             cancelled: asked before each statement.
         """
         states, place = RandomStates(self.device), 0
-        with torch.no_grad(), no_autocast(), explained_shortage(self.plan, registers.clear, lambda: place):
+        with torch.no_grad(), no_autocast(), explain_oom(self.plan, registers.clear, lambda: place):
             for place, statement in enumerate(self.plan.statements):  # noqa: B007 (read where memory runs out)
                 if cancelled():
                     raise ExecutionError(f"execution was cancelled before {self.plan.text(statement)!r}")

@@ -24,7 +24,7 @@ from remat_explorer.entry_checks import Repeats, require_arguments
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.files import replacing
 from remat_explorer.quantities import format_bytes
-from remat_explorer.runtime.comparison import Final
+from remat_explorer.runtime.comparison import FinalState
 from remat_explorer.runtime.measurement import Measurement, Reference
 from remat_explorer.runtime.plan_bench import PlanBench
 from remat_explorer.solution import Solution
@@ -122,7 +122,7 @@ def measure(
         advance()
         missing: list[str] = []
         names = ["plan", "checkpoint-all", "eager"]
-        reference: tuple[int, Final] | None = None
+        reference: tuple[int, FinalState] | None = None
         with _going_without("eager", names, missing):
             reference = bench.eager_run()
         bench.start.rewind()

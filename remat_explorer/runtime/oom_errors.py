@@ -18,11 +18,11 @@ from remat_explorer.runtime.emitter import STATEMENT, statement_of_line
 SHOWN = 5  # values named in the message
 
 
-def held_before(plan: Plan, index: int) -> list[int]:
+def live_values_before(plan: Plan, index: int) -> list[int]:
     """Ids of the values in memory when a statement begins, largest first.
 
     >>> from remat_explorer.instances import linear
-    >>> held_before(Plan.from_sequence(linear(1), [(0, 0, 1), (1, 1, 1), (2, 2, 1)]), 2)
+    >>> live_values_before(Plan.from_sequence(linear(1), [(0, 0, 1), (1, 1, 1), (2, 2, 1)]), 2)
     [0, 1]
     """
     held: set[int] = set()
@@ -42,7 +42,7 @@ def shortage(plan: Plan, index: int | None) -> OutOfMemoryError:
     if index is None:
         return OutOfMemoryError(f"memory ran out while the plan ran, predicted {format_bytes(plan.peak)}; {advice}")
     graph, statement = plan.graph, plan.statements[index]
-    held = held_before(plan, index)
+    held = live_values_before(plan, index)
     named = [f"{graph.values[v].name!r} {format_bytes(graph.values[v].bytes)}" for v in held[:SHOWN]]
     if len(held) > SHOWN:
         rest = sum(graph.values[v].bytes for v in held[SHOWN:])
@@ -57,7 +57,7 @@ def shortage(plan: Plan, index: int | None) -> OutOfMemoryError:
 
 
 @contextlib.contextmanager
-def explained_shortage(plan: Plan, forget: Callable[[], None], at: Callable[[], int | None] | None = None) -> Iterator:
+def explain_oom(plan: Plan, forget: Callable[[], None], at: Callable[[], int | None] | None = None) -> Iterator:
     """Turn running out of memory into an `OutOfMemoryError` that holds on to no tensor.
 
     Args:

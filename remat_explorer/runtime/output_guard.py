@@ -24,21 +24,21 @@ _HARDTANH = torch.ops.aten.hardtanh_backward.default  # reads the result here, a
 
 
 class OutputReads:
-    """What a plan's backward half reads of what the forward half made.
+    """What a plan's backward pass reads of what the forward pass made.
 
     Args:
         plan: the plan.
         program: what its operations call.
-        cut: index of the first statement of the backward half.
+        split: index of the first statement of the backward pass.
     """
 
-    def __init__(self, plan: Plan, program: Program, cut: int) -> None:
-        self._plan, self._program, self._cut = plan, program, cut
+    def __init__(self, plan: Plan, program: Program, split: int) -> None:
+        self._plan, self._program, self._split = plan, program, split
 
     @cached_property
     def room(self) -> int:
-        """Bytes that can be added to the backward half without going beyond the plan's peak."""
-        during = self._plan.timeline.during[self._cut :]
+        """Bytes that can be added to the backward pass without going beyond the plan's peak."""
+        during = self._plan.timeline.during[self._split :]
         return self._plan.peak - int(during.max()) if len(during) else 0
 
     @cached_property
@@ -55,13 +55,13 @@ class OutputReads:
         return frozenset(reads)
 
 
-class Outputs:
+class OutputGuard:
     """The outputs of one forward pass, as they were when it ended.
 
     Args:
         tensors: the outputs.
-        reads: what the backward half reads.
-        nodes: what the forward half left in memory for it.
+        reads: what the backward pass reads.
+        nodes: what the forward pass left in memory for it.
         saved: the tensors of these nodes; changed in place: copies take the place of what might be written to.
     """
 

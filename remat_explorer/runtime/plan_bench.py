@@ -1,6 +1,6 @@
 """A plan, the plan that keeps everything, and plain PyTorch on one device, each started from the same state.
 
-`hard_cap` lets CUDA's allocator enforce a budget; `Interruption` stops runs between two operations.
+`hard_cap` lets CUDA's allocator enforce a budget; `InterruptibleRuns` stops runs between two operations.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.capture.stopwatch import laps_on
 from remat_explorer.capture.tracing import trace
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
-from remat_explorer.runtime.comparison import Beginning, Comparison, Difference, Final, compare
-from remat_explorer.runtime.eager import Eager, StartingPoint, seconds_in_turn
-from remat_explorer.runtime.first_difference import ObservedPlan, Seen, find_beginning
+from remat_explorer.runtime.comparison import Comparison, Difference, FinalState, FirstDifference, compare
+from remat_explorer.runtime.eager import Eager, InitialState, interleaved_seconds
+from remat_explorer.runtime.first_difference import FingerprintRecorder, ObservedPlan, find_first_difference
 from remat_explorer.runtime.generated_step import generate
 from remat_explorer.runtime.interpreter import Interpreter, StepOutcome
 from remat_explorer.runtime.measurement import Allocator
@@ -76,10 +76,10 @@ def hard_cap(device: torch.device, room: int, wanted: bool = True) -> Iterator[N
         torch.cuda.set_per_process_memory_fraction(before, device)
 
 
-PATIENCE = 0.25  # seconds that a run may take without being asked whether to stop
+SHORT_SECONDS = 0.25  # seconds that a run may take without being asked whether to stop
 
 
-class _Asking(TorchDispatchMode):
+class _CancellationMode(TorchDispatchMode):
     """Asks before every operation, of the backward pass, too."""
 
     def __init__(self, cancelled: Callable[[], bool]) -> None:
@@ -92,15 +92,15 @@ class _Asking(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-class Interruption:
+class InterruptibleRuns:
     """Runs contenders so that cancelling takes effect soon, without slowing down those that are short anyway.
 
     Asking costs microseconds an operation, which would show in the time of a run of short operations, and holds what an
     operation takes for itself a moment longer, which would show in its memory. A run that is timed or metered and took
-    less than `PATIENCE` the last time, or is expected to, is therefore left alone.
+    less than `SHORT_SECONDS` the last time, or is expected to, is therefore left alone.
 
     >>> import torch
-    >>> interruption = Interruption(lambda: True)
+    >>> interruption = InterruptibleRuns(lambda: True)
     >>> interruption.run("eager", lambda: torch.ones(1))
     Traceback (most recent call last):
         ...
@@ -121,9 +121,9 @@ class Interruption:
         Raises:
             ExecutionError: if it was cancelled.
         """
-        short = timed and self._seconds.get(name, PATIENCE) < PATIENCE
+        short = timed and self._seconds.get(name, SHORT_SECONDS) < SHORT_SECONDS
         begin = time.perf_counter()
-        with contextlib.nullcontext() if short else _Asking(self._cancelled):
+        with contextlib.nullcontext() if short else _CancellationMode(self._cancelled):
             result = contender()
         self._seconds[name] = time.perf_counter() - begin
         return result
@@ -161,8 +161,8 @@ class PlanBench:
         self.generated = generate(solution.plan, self.program, placed.device)
         self.everything = generate(everything(graph), self.program, placed.device)
         self.eager = Eager(placed, loss)
-        self._interruption = Interruption(cancelled)
-        self.start = StartingPoint(self.eager, placed.device)
+        self._interruption = InterruptibleRuns(cancelled)
+        self.start = InitialState(self.eager, placed.device)
 
     def registers(self) -> Registers:
         """What a plan starts from."""
@@ -175,7 +175,7 @@ class PlanBench:
         rest = self.solution.graph.resident_bytes - sum(sizes.values())  # such as the state of an optimizer
         return None if rest < 0 else tuple(size for size in (*sizes.values(), rest) if size)
 
-    def eager_run(self) -> tuple[int, Final]:
+    def eager_run(self) -> tuple[int, FinalState]:
         """Peak bytes of plain PyTorch, and what it leaves behind, after one run that warms up.
 
         Raises:
@@ -185,12 +185,12 @@ class PlanBench:
         self.start.rewind()
         with memory_meter(self.placed.device) as meter, meter.section():
             outcome: StepOutcome = self._interruption.run("eager", self.eager.explained_run, timed=True)
-        final = Final(outcome.copied(), self.start.states())
+        final = FinalState(outcome.copied(), self.start.states())
         del outcome
         self.start.rewind()
         return self.solution.graph.resident_bytes + meter.readings[0].highest, final
 
-    def metered_run(self, capped: bool) -> tuple[np.ndarray, np.ndarray, Final, Allocator | None]:
+    def metered_run(self, capped: bool) -> tuple[np.ndarray, np.ndarray, FinalState, Allocator | None]:
         """Bytes during and after each statement, what the plan leaves behind, and the CUDA allocator's peaks."""
         self.interpreter.run(self.registers(), cancelled=self.cancelled)  # kernels are chosen on their first call
         self.start.rewind()
@@ -202,13 +202,13 @@ class PlanBench:
         resident = self.solution.graph.resident_bytes
         during = np.array([reading.highest for reading in meter.readings], dtype=np.int64) + resident
         after = np.array([reading.after for reading in meter.readings], dtype=np.int64) + resident
-        final = Final(outcome, self.start.states())
+        final = FinalState(outcome, self.start.states())
         self.start.rewind()
         if isinstance(meter, CudaMeter):
             return during, after, final, Allocator(meter.peak, meter.peak.since(meter.start, resident))
         return during, after, final, None
 
-    def compared(self, final: Final, reference: Final) -> Comparison:
+    def compared(self, final: FinalState, reference: FinalState) -> Comparison:
         """How far what the plan leaves behind is from what plain PyTorch does, and where a difference begins.
 
         For the second answer both run once more, with each of their tensors read; where that fails, because memory is
@@ -230,29 +230,29 @@ class PlanBench:
             traceback.clear_frames(error.__traceback__)  # locals there hold tensors
         self.start.rewind()
         return dataclasses.replace(
-            found, begins=Beginning(reason=f"where the difference begins could not be found out: {reason}")
+            found, begins=FirstDifference(reason=f"where the difference begins could not be found out: {reason}")
         )
 
-    def _beginning(self, reference: Final) -> tuple[Beginning, tuple[Difference, ...]]:
+    def _beginning(self, reference: FinalState) -> tuple[FirstDifference, tuple[Difference, ...]]:
         """Where it begins, and how far plain PyTorch is from itself."""
         self.start.rewind()
         observed = ObservedPlan(self.interpreter, self.registers(), self.cancelled)
-        final = Final(observed.outcome, self.start.states())
+        final = FinalState(observed.outcome, self.start.states())
         self.start.rewind()
-        with Seen(observed.forms) as seen:
+        with FingerprintRecorder(observed.forms) as seen:
             outcome: StepOutcome = self._interruption.run("eager", self.eager.run)
-        again = Final(outcome.copied(), self.start.states())
+        again = FinalState(outcome.copied(), self.start.states())
         del outcome
         self.start.rewind()
         itself = self._compare(again, reference)
         found = self._compare(final, again)
         if found.equal:
             reason = "a second pair of runs was equal: results vary from run to run"
-            return Beginning(repeats=itself.equal, reason=reason), itself.differences
-        begins = find_beginning(observed, seen.fingerprints, {(one.kind, one.name) for one in found.differences})
+            return FirstDifference(repeats=itself.equal, reason=reason), itself.differences
+        begins = find_first_difference(observed, seen.fingerprints, {(one.kind, one.name) for one in found.differences})
         return dataclasses.replace(begins, repeats=itself.equal), itself.differences
 
-    def _compare(self, final: Final, reference: Final) -> Comparison:
+    def _compare(self, final: FinalState, reference: FinalState) -> Comparison:
         return compare(final, reference, dict(self.placed.model.named_buffers()))
 
     def generated_peak(self) -> int:
@@ -293,7 +293,7 @@ class PlanBench:
                     run = stack.enter_context(self.eager.prepared())
                 yield partial(self._interruption.run, name, run, timed=True)
 
-        return seconds_in_turn({name: partial(prepare, name) for name in names}, self.start, repeats, advance)
+        return interleaved_seconds({name: partial(prepare, name) for name in names}, self.start, repeats, advance)
 
     def warm_up(self, name: str) -> None:
         """Run a contender once.

@@ -1,7 +1,7 @@
 """What a plan, which does not run forward, takes for granted; each refusal says what to do instead.
 
 `require_plannable` and `require_registered` are about the model, `require_plain_surroundings` and `require_first_call`
-about what surrounds a call, and `settled_attributes` about attributes that forward changes.
+about what surrounds a call, and `attributes_after_forward` about attributes that forward changes.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ _INSTEAD = (
 )
 
 
-def settled_attributes(
+def attributes_after_forward(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], loss: Loss | None, changes: Changes
 ) -> Mapping[Place, Content]:
     """What the attributes that forward changes hold in the end, if they come to rest in one pass, as caches do.

@@ -40,19 +40,19 @@ from remat_explorer.runtime.plan_mismatch import (
 )
 from remat_explorer.runtime.preconditions import require_first_call, require_plain_surroundings, require_plannable
 from remat_explorer.runtime.random_state import RandomStates
-from remat_explorer.runtime.size_variants import SizeVariants, differ_in_sizes
+from remat_explorer.runtime.size_variants import SizeVariants, differ_only_in_sizes
 from remat_explorer.runtime.step_planner import StepPlanner, TrainingPlan, together
 from remat_explorer.runtime.training_run import TrainingRun, train
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.memory.smallest_known import Budget, is_relative, is_smallest
 
-GOES_AROUND = (
+FORWARD_NOT_CALLED = (
     "the forward that was assigned to the rematerialized model does not call the one that was there, so no plan ran. "
     "Assign it to the model before rematerialize, or let it call that forward"
 )
 
 
-class _Reached(BaseException):
+class _PlanReached(BaseException):
     """The plan would run; no ``except Exception`` of the function stops it."""
 
 
@@ -66,7 +66,7 @@ class ForwardProbe:
         self._function: Callable[..., Any] | None = None
         self._answer = self._asking = False
 
-    def goes_through(
+    def calls_plan(
         self, function: Callable[..., Any], model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> bool:
         """The answer for a function, of the model and of these inputs."""
@@ -74,10 +74,10 @@ class ForwardProbe:
             self._function, self._answer = function, self._ask(function, model, args, kwargs)
         return self._answer
 
-    def reached(self) -> None:
+    def plan_reached(self) -> None:
         """To be called where the plan would run."""
         if self._asking:
-            raise _Reached
+            raise _PlanReached
 
     def _ask(
         self, function: Callable[..., Any], model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -90,7 +90,7 @@ class ForwardProbe:
         with torch.no_grad():
             try:
                 function(*args, **kwargs)
-            except _Reached:
+            except _PlanReached:
                 return True
             finally:
                 self._asking = False
@@ -117,7 +117,7 @@ class Rematerialization:
 
     Args:
         model: the person's own; parameters, buffers and submodules are shared with it.
-        recipe: how to plan.
+        planner: how to plan.
         planned: the first plan.
         resolve: whether to plan anew for inputs that no plan serves, or after the model was changed.
         example: what the first plan was made for; kept until a plan has run.
@@ -130,30 +130,30 @@ class Rematerialization:
         assigned: what was assigned to ``forward`` of the rematerialized model, which is called in its place; or None.
         replaced: forwards of the model that such a function has taken the place of, by what loops got for them.
         calls: how many forward passes there were.
-        begun: whether a plan has run.
+        has_run: whether a plan has run.
         runs: passes by plans that somebody holds.
     """
 
     def __init__(
         self,
         model: nn.Module,
-        recipe: StepPlanner,
+        planner: StepPlanner,
         planned: TrainingPlan,
         resolve: bool,
         example: ExampleInputs | None = None,
     ) -> None:
         self.example = example
-        self.model, self.recipe, self.resolve = model, recipe, resolve
+        self.model, self.planner, self.resolve = model, planner, resolve
         self.first, self.plans = planned, [planned]
         self.training = model.training
         self.hooks: dict[str, Any] = {}
         self.assigned: Callable[..., Any] | None = None
         self.replaced: dict[Callable[..., Any], Callable[..., Any]] = {}
-        self.calls, self.begun = 0, False
+        self.calls, self.has_run = 0, False
         self.runs: WeakSet[TrainingRun] = WeakSet()
-        self._told = False
-        self._asked = ForwardProbe()
-        self._is_of_another = False  # whether the first plan is of a forward that has been replaced since
+        self._warned = False
+        self._probe = ForwardProbe()
+        self._forward_was_replaced = False  # whether the first plan is of a forward that has been replaced since
 
     @property
     def solution(self) -> Solution:
@@ -167,12 +167,12 @@ class Rematerialization:
         The budget is for one forward pass and its backward pass. Each other call of the model whose backward pass is
         still to come takes so much more.
         """
-        return self.plans[-1].halves.left_bytes
+        return self.plans[-1].code.saved_bytes
 
     @property
     def source(self) -> str:
         """The Python that runs, forward and backward, with the plan's statements as comments."""
-        return self.plans[-1].halves.source
+        return self.plans[-1].code.source
 
     def save_source(self, path: str | Path) -> Path:
         """Write `source` to a file, atomically."""
@@ -189,7 +189,7 @@ class Rematerialization:
             ExecutionError: if there is no plan for the inputs or for the model as it is now, and none shall be made.
         """
         self.calls += 1
-        self._asked.reached()
+        self._probe.plan_reached()
         evaluating = (self.training and not self.model.training) or not torch.is_grad_enabled()
         if evaluating or not self._wants_gradients(args, kwargs):
             require_first_call(self.model, planned=False)
@@ -205,20 +205,20 @@ class Rematerialization:
             planned = self._plan_for(args, kwargs)
         else:
             planned = together(processes, lambda: self._plan_for(args, kwargs), attrgetter("digest"))
-        if not self.begun:
-            self.begun, self.training = True, self.model.training
-        args, kwargs = planned.calling.same_way(args, kwargs)
-        if not self._told and any(run.is_waiting for run in self.runs):
-            self._tell_of_several_calls(planned)
+        if not self.has_run:
+            self.has_run, self.training = True, self.model.training
+        args, kwargs = planned.convention.apply(args, kwargs)
+        if not self._warned and any(run.is_waiting for run in self.runs):
+            self._warn_of_several_calls(planned)
         tensors = tensors_in((args, kwargs))
-        outputs = train(planned.halves, self.model, plain_inputs(args, kwargs), tensors, self.runs.add)
+        outputs = train(planned.code, self.model, plain_inputs(args, kwargs), tensors, self.runs.add)
         if planned.left:
             leave(self.model, planned.left)
-        return planned.halves.program.returned.filled(outputs)
+        return planned.code.program.returned.filled(outputs)
 
-    def goes_through_plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def calls_plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether what is assigned to ``forward`` calls the one that it got when it is called with these inputs."""
-        return self.assigned is None or self._asked.goes_through(self.assigned, self.model, args, kwargs)
+        return self.assigned is None or self._probe.calls_plan(self.assigned, self.model, args, kwargs)
 
     def replace_forward(self, rematerialized: nn.Module) -> None:
         """Plan what is assigned to ``forward`` in place of the model's own, which it does not call in training.
@@ -229,15 +229,15 @@ class Rematerialization:
         Raises:
             ExecutionError: if a plan has run already, or was given, so that none can be made.
         """
-        if self.begun or self.recipe.budget is None:
-            raise ExecutionError(GOES_AROUND)
+        if self.has_run or self.planner.budget is None:
+            raise ExecutionError(FORWARD_NOT_CALLED)
         assigned, own = self.assigned, self.model.forward
         assert assigned is not None
         of_it = isinstance(assigned, MethodType) and assigned.__self__ is rematerialized
         vars(self.model)["forward"] = MethodType(assigned.__func__, self.model) if of_it else assigned
         self.assigned = None
         self.replaced[type(rematerialized).__dict__["forward"].renew(self.model)] = own
-        self._is_of_another = True
+        self._forward_was_replaced = True
 
     def _wants_gradients(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a parameter or an input requires a gradient."""
@@ -248,8 +248,8 @@ class Rematerialization:
         )
 
     def _plan_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TrainingPlan:
-        if not self.begun:
-            self._begin(args, kwargs)
+        if not self.has_run:
+            self._before_first_step(args, kwargs)
         planned, broken = self._plan_at_hand(args, kwargs)
         if planned is not None:
             self.plans.remove(planned)
@@ -262,10 +262,10 @@ class Rematerialization:
     def _plan_at_hand(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TrainingPlan | None, Broken | None]:
         """A plan that serves these inputs, if there is one; else what one would read out of them otherwise."""
         broken: Broken | None = None
-        called, now, calling = (args, kwargs), None, None
+        called, now, convention = (args, kwargs), None, None
         for planned, exactly in self._candidates():
-            if now is None or planned.calling is not calling:  # plans of one family share it
-                calling, called = planned.calling, planned.calling.same_way(args, kwargs)
+            if now is None or planned.convention is not convention:  # plans of one family share it
+                convention, called = planned.convention, planned.convention.apply(args, kwargs)
                 now = Signature.of(*called, self.model)
             fits = planned.signature.matches(now)
             if not exactly:
@@ -285,48 +285,48 @@ class Rematerialization:
     def _new_plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], broken: Broken | None) -> TrainingPlan:
         last = self.plans[-1].state
         if last.has_moved(last.now()):
-            return self.recipe.plan(self.model, *self._with_gradients(args, kwargs))
-        limit = self._limit()
+            return self.planner.plan(self.model, *self._with_gradients(args, kwargs))
+        limit = self._budget_anew()
         if self.resolve or not broken:
-            family = SizeVariants(self.recipe, self.model, self.plans, limit, self.resolve)
+            family = SizeVariants(self.planner, self.model, self.plans, limit, self.resolve)
             if (planned := family.plan(args, kwargs)) is not None:
                 return planned
-        if broken is not None and self._may_turn(broken):
+        if broken is not None and self._may_plan_branch(broken):
             warnings.warn(f"{broken}. It is planned anew, once, and both plans are kept", stacklevel=_CALLER)
-            return self.recipe.plan(self.model, *self._with_gradients(args, kwargs), within=limit)
+            return self.planner.plan(self.model, *self._with_gradients(args, kwargs), within=limit)
         if not self.resolve:
             what, advice = (broken, self._advice_on(broken)) if broken else self._difference(args, kwargs)
             raise ExecutionError(f"{what}. {advice}")
-        return self.recipe.plan(self.model, args, kwargs, within=self.recipe.budget or limit)
+        return self.planner.plan(self.model, args, kwargs, within=self.planner.budget or limit)
 
-    def _limit(self) -> Budget:
+    def _budget_anew(self) -> Budget:
         """The budget of what is planned anew: the bytes of the first plan, unless they were for another type or device.
 
         The smallest budget is that of each step.
         """
-        asked, state = self.recipe.budget, self.first.state
+        asked, state = self.planner.budget, self.first.state
         if is_smallest(asked) or (is_relative(asked) and state.lies_elsewhere(state.now())):
             return asked  # type: ignore[return-value]
         return self.first.solution.budget
 
     def _with_gradients(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         """The inputs, of which those require a gradient that do so in the first plan; not where each has its own."""
-        called = self.first.calling.same_way(args, kwargs)
+        called = self.first.convention.apply(args, kwargs)
         return (args, kwargs) if self.resolve else with_gradients_of(self.first.signature, *called)
 
-    def _tell_of_several_calls(self, planned: TrainingPlan) -> None:
+    def _warn_of_several_calls(self, planned: TrainingPlan) -> None:
         """Warn, once, where one backward pass through several calls would give other digits than plain PyTorch."""
         autocast = planned.signature.autocast
         if autocast.types and autocast.keeps_casts:
             low = str(autocast.types[0][1]).removeprefix("torch.")
             what = f"if both calls are in one torch.autocast, plain PyTorch adds the gradients of a weight in {low}"
             advice = "Give each call a torch.autocast of its own, or cache_enabled=False; or call"
-        elif name := planned.halves.summed:
+        elif name := planned.code.summed:
             what = f"one pass uses {name!r} several times, and plain PyTorch adds its gradients in another order"
             advice = "Call"
         else:
             return
-        self._told = True
+        self._warned = True
         warnings.warn(
             f"the model is called before the backward pass of an earlier call. If one backward pass goes through both, "
             f"gradients may differ from plain PyTorch's as sums that are rounded do: {what}. {advice} backward() for "
@@ -334,43 +334,43 @@ class Rematerialization:
             stacklevel=_CALLER - 1,
         )
 
-    def _may_turn(self, broken: Broken) -> bool:
+    def _may_plan_branch(self, broken: Broken) -> bool:
         """Whether it is planned for the other of two truth values without being asked to."""
         made = sum(planned.measured for planned in self.plans)  # not those that were carried over to other sizes
-        return not self.resolve and broken.is_truth and self.recipe.budget is not None and made < MAX_BRANCH_PLANS
+        return not self.resolve and broken.is_truth and self.planner.budget is not None and made < MAX_BRANCH_PLANS
 
     def _advice_on(self, broken: Broken) -> str:
         """What to do where another number is read."""
-        results = self.plans[-1].halves.program.results
+        results = self.plans[-1].code.program.results
         changed = {result.name for result in results if result.kind == "buffer"}
         return _COUNTS if broken.buffers & changed else _OTHER_CONTENT
 
-    def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _before_first_step(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Before the first step: plan anew where the loop has set up something since.
 
         It may have added parameters, such as adapters, but taken none away.
         """
         example, self.example = self.example, None
-        if self._is_of_another:
-            self._is_of_another = False
-            self._plan_first(*((example and example.in_the_loop(args, kwargs)) or (args, kwargs)))
+        if self._forward_was_replaced:
+            self._forward_was_replaced = False
+            self._plan_first(*((example and example.adapt_to_loop(args, kwargs)) or (args, kwargs)))
             return
         state, now = self.first.state, self.first.state.now()
-        if example is None or self.resolve or self.recipe.budget is None or state.has_moved(now):
+        if example is None or self.resolve or self.planner.budget is None or state.has_moved(now):
             return
-        called = self.first.calling.same_way(args, kwargs)
+        called = self.first.convention.apply(args, kwargs)
         signature = Signature.of(*called, self.model)
-        alike = differ_in_sizes(self.first.signature, signature)
+        alike = differ_only_in_sizes(self.first.signature, signature)
         if alike and self.first.signature.surroundings == signature.surroundings and state.matches(now):
             return
-        inputs = example.in_the_loop(*called) or example.in_the_loop(args, kwargs)  # without what has its default
+        inputs = example.adapt_to_loop(*called) or example.adapt_to_loop(args, kwargs)  # without what has its default
         if inputs is None and state.lies_elsewhere(now):
             inputs = self._with_gradients(*called)
         if state.shapes.keys() <= now.shapes.keys() and inputs is not None:
             self._plan_first(*inputs)
 
     def _plan_first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.first = self.recipe.plan(self.model, args, kwargs)
+        self.first = self.planner.plan(self.model, args, kwargs)
         self.plans = [self.first]
 
     def _candidates(self) -> list[tuple[TrainingPlan, bool]]:
@@ -381,11 +381,11 @@ class Rematerialization:
     def _difference(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str]:
         """What the plan that ran last was not made for, and what to do."""
         planned = self.plans[-1]
-        args, kwargs = planned.calling.same_way(args, kwargs)
+        args, kwargs = planned.convention.apply(args, kwargs)
         now, state = Signature.of(args, kwargs, self.model), planned.state.now()
         if planned.state.lies_elsewhere(state):  # then so do the inputs
             return difference_of_models(planned.state, state)
-        if not differ_in_sizes(planned.signature, now):
+        if not differ_only_in_sizes(planned.signature, now):
             return difference_of_inputs(planned.signature, now, planned.paths, paths_of(args, kwargs))
         if planned.signature.surroundings != now.surroundings:
             return difference_of_surroundings(planned.signature, now)
@@ -395,4 +395,4 @@ class Rematerialization:
     def _plain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """As the model itself does it, with its loss where there is one."""
         output = self.model(*args, **kwargs)
-        return output if self.recipe.loss is None else self.recipe.loss(output)
+        return output if self.planner.loss is None else self.planner.loss(output)

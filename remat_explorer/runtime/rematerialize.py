@@ -29,7 +29,7 @@ from remat_explorer.entry_checks import Seconds, require_arguments
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.call_signature import ExampleInputs, counts_to_tensors
 from remat_explorer.runtime.preconditions import require_plain_surroundings, require_plannable
-from remat_explorer.runtime.rematerialization import GOES_AROUND, Rematerialization
+from remat_explorer.runtime.rematerialization import FORWARD_NOT_CALLED, Rematerialization
 from remat_explorer.runtime.step_planner import StepPlanner, together
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.base import Progress
@@ -101,7 +101,7 @@ def _with_signature_of(own: Callable[..., Any], forward: Callable[..., Any]) -> 
     return made
 
 
-_ModuleClass = TypeVar("Kind", bound=type[nn.Module])
+_ModuleClass = TypeVar("_ModuleClass", bound=type[nn.Module])
 
 _FLAGS = ("_is_full_backward_hook",)
 _HOOKS = (
@@ -153,9 +153,9 @@ def _requiring_plan(method: Callable[..., Any]) -> Callable[..., Any]:
         if module.training and torch.is_grad_enabled() and module.rematerialization.calls == before:
             name = type(module).__name__
             raise ExecutionError(
-                f"training_step of {name} does not call the module itself, whose forward the plan replaces, so it trains "
-                f"without a plan. Write self(x) in it where it calls a network of its own, or rematerialize that "
-                f"network in place: self.network = rematerialize(self.network, ...)"
+                f"training_step of {name} does not call the module itself, whose forward the plan replaces, so it "
+                "trains without a plan. Write self(x) in it where it calls a network of its own, or rematerialize that "
+                "network in place: self.network = rematerialize(self.network, ...)"
             )
         return result
 
@@ -183,13 +183,13 @@ class RematerializedModule(nn.Module):
             return self._call_impl(*args, **kwargs) if any(mine.hooks.values()) else mine.run(args, kwargs)
         if not (self.training and torch.is_grad_enabled()):
             return self._call_impl(*args, **kwargs)
-        if not mine.goes_through_plan(args, kwargs):
+        if not mine.calls_plan(args, kwargs):
             mine.replace_forward(self)
             return self(*args, **kwargs)  # by the plan
         before = mine.calls
         output = self._call_impl(*args, **kwargs)
         if mine.calls == before:  # it has gone through it with other inputs
-            raise ExecutionError(GOES_AROUND)
+            raise ExecutionError(FORWARD_NOT_CALLED)
         return output
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -360,22 +360,22 @@ def rematerialize(
     _require_constant(loss)
     args, kwargs = tuple(args), counts_to_tensors(dict(kwargs or {}))
     require_meaning(budget_means, budget)
-    recipe = StepPlanner(
+    planner = StepPlanner(
         budget, loss, strategy, solution, time_limit, solver, optimizer, on_progress, cache, budget_means
     )
-    recipe = dataclasses.replace(recipe, retain_graph=retain_graph)
+    planner = dataclasses.replace(planner, retain_graph=retain_graph)
     processes = Processes.of(model)
     if processes is None:
-        planned = recipe.plan(model, args, kwargs)
+        planned = planner.plan(model, args, kwargs)
     else:
-        planned = together(processes, lambda: recipe.plan(model, args, kwargs), attrgetter("digest"))
-    if more := planned.halves.program.returned.other_losses:
+        planned = together(processes, lambda: planner.plan(model, args, kwargs), attrgetter("digest"))
+    if more := planned.code.program.returned.other_losses:
         warnings.warn(
             f"beside its loss the model returns {more} more that could be a loss, which a plan leaves out: it is None "
             "in a training step; loss=lambda output: output.loss + ... makes one of all",
             stacklevel=2,
         )
-    return _rematerialized_module(Rematerialization(model, recipe, planned, resolve, ExampleInputs.of(args, kwargs)))
+    return _rematerialized_module(Rematerialization(model, planner, planned, resolve, ExampleInputs.of(args, kwargs)))
 
 
 def _require_constant(loss: Loss | None) -> None:

@@ -1,4 +1,4 @@
-"""A backward half that runs several times: what the forward half left for it stays until the last one is over."""
+"""A backward pass that runs several times: what the forward pass left for it stays until the last one is over."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from remat_explorer.errors import ExecutionError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute, Free, Plan
 from remat_explorer.quantities import SMALLEST, exact_bytes, parse_budget
-from remat_explorer.runtime.emitter import cut_of
-from remat_explorer.runtime.oom_errors import held_before
+from remat_explorer.runtime.emitter import split_point
+from remat_explorer.runtime.oom_errors import live_values_before
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.memory.minimum_budget import MinimumBudget, minimum_budget
 from remat_explorer.solvers.memory.smallest_known import Budget, is_smallest
 
-SOLVES = 11  # at most
+MAX_SOLVES = 11  # at most
 
 
 def retaining_peak(plan: Plan) -> int:
-    """Predicted peak of a step in bytes, resident bytes included, where nothing that the forward half left is freed.
+    """Predicted peak of a step in bytes, resident bytes included, where nothing that the forward pass left is freed.
 
     Raises:
         ExecutionError: if the plan begins the backward pass before the forward pass is complete.
@@ -33,10 +33,10 @@ def retaining_peak(plan: Plan) -> int:
     >>> plan.peak, retaining_peak(plan)
     (4, 6)
     """
-    cut, bytes_of = cut_of(plan), plan.graph.value_bytes.tolist()
-    peak, left = plan.peak, set(held_before(plan, cut))
+    split, bytes_of = split_point(plan), plan.graph.value_bytes.tolist()
+    peak, left = plan.peak, set(live_values_before(plan, split))
     held = plan.graph.resident_bytes + sum(bytes_of[value] for value in left)
-    for statement in plan.statements[cut:]:
+    for statement in plan.statements[split:]:
         gone = statement.value if isinstance(statement, Free) else statement.overwrites
         if gone is not None and gone not in left:
             held -= bytes_of[gone]
@@ -66,7 +66,7 @@ def within(graph: Graph, budget: Budget, solve_at: Callable[[Budget], Solution])
     """
     most, smallest = retaining_peak(Plan.of(checkpoint_all(graph))), minimum_budget(graph).known_feasible
     limit = None if is_smallest(budget) else _bytes_of(budget, most)
-    parts = SOLVES - 2  # beside the budget itself, and the smallest
+    parts = MAX_SOLVES - 2  # beside the budget itself, and the smallest
     steps: list[Budget] = [smallest + (most - smallest) * part // parts for part in range(parts, 0, -1)]
     steps = [step for step in [*steps, SMALLEST] if limit is None or step == SMALLEST or step < limit]
     bound, found, least = None, None, []

@@ -1,7 +1,7 @@
 """Plans for smaller batches and shorter sequences, without a search: the schedule that was found for larger ones.
 
 `SizeVariants.plan` serves calls whose inputs differ from those of a plan in nothing but their sizes;
-`carried_over` carries a schedule over to the same step with smaller inputs, where the checker looks at it again.
+`carry_over_schedule` carries a schedule over to the same step with smaller inputs, where the checker looks at it again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from remat_explorer.runtime.call_signature import (
     Arguments,
     Layout,
     Signature,
-    alike_but_for_sizes,
+    differs_only_in_sizes,
     paths_of,
     with_gradients_of,
 )
@@ -46,7 +46,7 @@ from remat_explorer.solvers.memory.smallest_known import Budget
 from remat_explorer.solvers.reserved import REQUESTED, RESERVED
 
 
-def carried_over(
+def carry_over_schedule(
     solution: Solution,
     larger: Program,
     smaller: Program,
@@ -75,7 +75,7 @@ def carried_over(
         alone: whether nothing may be recomputed where everything fits; other processes, whose inputs may be larger,
             would wait for what this one does not gather again.
         state: bytes of a generator's state, as `state_bytes` gives them.
-        retain: whether what the forward half leaves stays, as for `retaining_peak`.
+        retain: whether what the forward pass leaves stays, as for `retaining_peak`.
 
     Raises:
         ExecutionError: if an operation is another one or a value is larger, with its name; or if the checker refuses
@@ -83,9 +83,9 @@ def carried_over(
     """
     require_same_operations(larger, smaller)
     states = [state if body.random else 0 for body in smaller.bodies]
-    graph = with_measured(solution.graph, larger.graph, smaller.graph, resident_bytes, states)
+    graph = transfer_profile(solution.graph, larger.graph, smaller.graph, resident_bytes, states)
     assert solution.schedule is not None
-    everything = keeping_everything(graph, solution.budget, budget_means, retain) if alone else None
+    everything = checkpoint_all_within(graph, solution.budget, budget_means, retain) if alone else None
     if everything is not None and everything.schedule and everything.schedule.cost <= solution.schedule.cost:
         return everything
     try:
@@ -104,11 +104,11 @@ def carried_over(
     return Solution(graph, solution.strategy, Status.FEASIBLE, solution.budget, schedule, None, solution.seconds)
 
 
-def keeping_everything(graph: Graph, budget: int, budget_means: str, retain: bool = False) -> Solution | None:
+def checkpoint_all_within(graph: Graph, budget: int, budget_means: str, retain: bool = False) -> Solution | None:
     """The solution that recomputes nothing, if it fits into a budget; nothing is searched for.
 
     >>> from remat_explorer.instances import linear
-    >>> keeping_everything(linear(8), 9, "requested") is None, keeping_everything(linear(8), 10, "requested").peak
+    >>> checkpoint_all_within(linear(8), 9, "requested") is None, checkpoint_all_within(linear(8), 10, "requested").peak
     (True, 10)
     """
     schedule = checkpoint_all(graph)
@@ -151,7 +151,7 @@ def _operations(program: Program) -> Iterator[tuple[Any, ...]]:
         yield node.name, node.phase, node.optional, ways, tuple(map(name_of_call, body.calls)), body.random
 
 
-def with_measured(
+def transfer_profile(
     measured: Graph, larger: Graph, smaller: Graph, resident_bytes: int, states: Sequence[int] = ()
 ) -> Graph:
     """The graph of a smaller step with what was measured for a larger one, operation by operation.
@@ -164,7 +164,7 @@ def with_measured(
             leave less room for it.
 
     >>> from remat_explorer.instances import linear
-    >>> with_measured(linear(2), linear(2), linear(2), 7).resident_bytes
+    >>> transfer_profile(linear(2), linear(2), linear(2), 7).resident_bytes
     7
     """
     sizes = tuple(
@@ -199,20 +199,20 @@ MAX_CACHE_VARIANTS = 8  # plans for other contents of what a model keeps; more a
 _CALLER = 9  # from where a warning is given to the call of the model
 
 
-def differ_in_sizes(planned: Signature, now: Signature) -> bool:
+def differ_only_in_sizes(planned: Signature, now: Signature) -> bool:
     """Whether the inputs of two calls are alike but for the sizes and strides of tensors, which may be alike, too.
 
     Some may require no gradient now.
 
     >>> import torch
     >>> whole, part, flat = (Signature.of((x,), {}) for x in (torch.ones(4, 3), torch.ones(2, 5), torch.ones(12)))
-    >>> differ_in_sizes(whole, part), differ_in_sizes(whole, flat)
+    >>> differ_only_in_sizes(whole, part), differ_only_in_sizes(whole, flat)
     (True, False)
     """
     return (
         planned.nesting == now.nesting
         and len(planned.leaves) == len(now.leaves)
-        and all(map(alike_but_for_sizes, planned.leaves, now.leaves))
+        and all(map(differs_only_in_sizes, planned.leaves, now.leaves))
     )
 
 
@@ -233,14 +233,14 @@ class SizeVariants:
     """Plans of one model for inputs of several sizes.
 
     Attributes:
-        recipe: how to plan.
+        planner: how to plan.
         model: as it is now.
         plans: those that there are.
         limit: the budget of inputs that are planned anew.
         resolve: whether to search anew where a schedule cannot be carried over.
     """
 
-    recipe: StepPlanner
+    planner: StepPlanner
     model: nn.Module
     plans: Sequence[TrainingPlan]
     limit: Budget
@@ -270,15 +270,15 @@ class SizeVariants:
         if not (self.resolve or planned.state.holds()):
             what, _ = difference_of_models(planned.state, planned.state.now())
             warnings.warn(f"{what}. The step is traced again for that", stacklevel=_CALLER - 1)
-        captured = self.recipe.capture(self.model, *called, like=planned.halves.program)
+        captured = self.planner.capture(self.model, *called, like=planned.code.program)
         reading = captured.program.assumptions.truths
-        alike = [one for one, _, _ in larger if one.halves.program.assumptions.truths == reading]
+        alike = [one for one, _, _ in larger if one.code.program.assumptions.truths == reading]
         planned = alike[0] if alike else planned
         try:
-            made = captured.planned(self._carried_over(planned, captured), measured=False)
+            made = captured.planned(self._carry_over(planned, captured), measured=False)
         except ExecutionError as error:
             made = self._of_other_operations(planned, called, now, captured, f"{error}", turned=not alike)
-        return dataclasses.replace(made, calling=planned.calling)
+        return dataclasses.replace(made, convention=planned.convention)
 
     def _relatives(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -289,9 +289,9 @@ class SizeVariants:
         """
         found = []
         for planned in self.plans:
-            called = planned.calling.same_way(args, kwargs)
+            called = planned.convention.apply(args, kwargs)
             now = Signature.of(*called, self.model)
-            alike = differ_in_sizes(planned.signature, now) and planned.signature.surroundings == now.surroundings
+            alike = differ_only_in_sizes(planned.signature, now) and planned.signature.surroundings == now.surroundings
             if alike and now.wants_less_than(planned.signature):
                 alike, called = not self.resolve, with_gradients_of(planned.signature, *called)
             if planned.measured and alike and (planned.state.holds() or self._differs_in_caches(planned.state)):
@@ -301,28 +301,28 @@ class SizeVariants:
     def _differs_in_caches(self, state: ModelState) -> bool:
         """Whether a plan may be carried over to what the model keeps now; not where that changes again and again."""
         others = sum(not planned.state.holds() for planned in self.plans)
-        return self.recipe.budget is not None and others < MAX_CACHE_VARIANTS and state.differs_in_caches(state.now())
+        return self.planner.budget is not None and others < MAX_CACHE_VARIANTS and state.differs_in_caches(state.now())
 
     def _difference(self, planned: TrainingPlan, called: Arguments, now: Signature) -> str:
         what, _ = difference_of_inputs(planned.signature, now, planned.paths, paths_of(*called))
         return what or difference_of_models(planned.state, planned.state.now())[0]
 
-    def _carried_over(self, larger: TrainingPlan, captured: CapturedStep) -> Solution:
+    def _carry_over(self, larger: TrainingPlan, captured: CapturedStep) -> Solution:
         program = captured.program
         there = program.bind(self.model, plain_inputs(captured.args, captured.kwargs), tangents=False)
         resident = program.graph.resident_bytes + StorageCensus(program, captured.device).resident_difference(there)
         del there
-        means, alone = self.recipe.budget_means, captured.processes is None
-        retain = self.recipe.retain_graph
+        means, alone = self.planner.budget_means, captured.processes is None
+        retain = self.planner.retain_graph
         state = state_bytes(captured.device.type)
-        return carried_over(larger.solution, larger.halves.program, program, resident, means, alone, state, retain)
+        return carry_over_schedule(larger.solution, larger.code.program, program, resident, means, alone, state, retain)
 
-    def _keeping_everything(self, captured: CapturedStep, budget: int) -> Solution | None:
+    def _checkpoint_all(self, captured: CapturedStep, budget: int) -> Solution | None:
         """The solution that recomputes nothing, with measured workspace, if it fits into the budget."""
         if checkpoint_all_peak(captured.program.graph) > budget:
             return None
-        recipe = self.recipe
-        return keeping_everything(recipe.profiled(captured), budget, recipe.budget_means, recipe.retain_graph)
+        planner = self.planner
+        return checkpoint_all_within(planner.profiled(captured), budget, planner.budget_means, planner.retain_graph)
 
     def _of_other_operations(
         self,
@@ -335,26 +335,26 @@ class SizeVariants:
         turned: bool,
     ) -> TrainingPlan:
         budget = planned.solution.budget
-        if (everything := self._keeping_everything(captured, budget)) is not None:
+        if (everything := self._checkpoint_all(captured, budget)) is not None:
             return captured.planned(everything)
         what = f"{self._difference(planned, called, now)}. Its schedule does not serve here, since {why}"
-        if self.recipe.budget is None and not self.resolve:
+        if self.planner.budget is None and not self.resolve:
             raise ExecutionError(
                 f"{what}, and keeping everything does not fit into the budget of {exact_bytes(budget)}. {_OTHERWISE}"
             ) from None
         if not self.resolve:
             what = f"for the first time, a step reads {captured.program.assumptions}" if turned else what
             warnings.warn(f"{what}. It is planned anew", stacklevel=_CALLER)
-        return self.recipe.plan_of(captured, self.limit)
+        return self.planner.plan_of(captured, self.limit)
 
     def _of_larger(self, planned: TrainingPlan, called: Arguments, now: Signature) -> TrainingPlan:
         what = self._difference(planned, called, now)
-        if self.recipe.budget is None and not self.resolve:
+        if self.planner.budget is None and not self.resolve:
             raise ExecutionError(
                 f"{what}, which is larger. {_LARGEST_FIRST}, or give budget=..., to plan anew within it"
             )
         begin = time.perf_counter()
-        made = self.recipe.plan(self.model, *called, within=self.limit)
+        made = self.planner.plan(self.model, *called, within=self.limit)
         seconds = format_seconds(time.perf_counter() - begin)
         warnings.warn(f"{what}, which is larger: planned anew, in {seconds}. {_LARGEST_FIRST}", stacklevel=_CALLER)
         return made

@@ -1,7 +1,7 @@
 """From a model and inputs to code that trains it within a budget: capture, profile, solve, generate.
 
 `StepPlanner.plan` gives a `TrainingPlan`. Of processes that hold a sharded model the first one searches, and the others
-take its answer (`one_solution`); each step runs only if all of them have the same collectives (`together`).
+take its answer (`solve_on_first_process`); each step runs only if all of them have the same collectives (`together`).
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import exact_bytes
 from remat_explorer.runtime.call_signature import CallingConvention, Signature, paths_of
-from remat_explorer.runtime.forward_backward import Halves
+from remat_explorer.runtime.forward_backward import ForwardBackward
 from remat_explorer.runtime.model_state import ModelState
-from remat_explorer.runtime.preconditions import require_plannable, require_registered, settled_attributes
-from remat_explorer.runtime.retain_graph import SOLVES, retaining_peak, within
+from remat_explorer.runtime.preconditions import attributes_after_forward, require_plannable, require_registered
+from remat_explorer.runtime.retain_graph import MAX_SOLVES, retaining_peak, within
 from remat_explorer.solution import Solution, capture_options_of
 from remat_explorer.solvers import minimum_budget, solve
 from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.memory.smallest_known import Budget
 from remat_explorer.solvers.reserved import REQUESTED, RESERVED, explain_unfit
 
-_Plan = TypeVar("Planned")
+_Plan = TypeVar("_Plan")
 
 
-def one_solution(processes: Processes | None, graph: Graph, search: Callable[[], Solution]) -> Solution:
+def solve_on_first_process(processes: Processes | None, graph: Graph, search: Callable[[], Solution]) -> Solution:
     """What ``search`` gives on the first process, checked again on each; here, if there is only one.
 
     Args:
@@ -84,7 +84,7 @@ def one_solution(processes: Processes | None, graph: Graph, search: Callable[[],
     return found or Solution.from_document(told[0]["solution"], graph)
 
 
-def digest_of_collectives(plan: Plan, program: Program) -> int:
+def collectives_digest(plan: Plan, program: Program) -> int:
     """A number that two plans share if they have the same collectives in the same order; never 0."""
     order = []
     for statement in plan.statements:
@@ -101,7 +101,7 @@ def together(processes: Processes, planning: Callable[[], _Plan], digest: Callab
     Args:
         processes: those that take part.
         planning: finds the plan of this process, alone or together with the others.
-        digest: of a plan, as `digest_of_collectives` gives it.
+        digest: of a plan, as `collectives_digest` gives it.
 
     Raises:
         DisagreementError: on every process, if another process has none, or one with other collectives.
@@ -124,7 +124,7 @@ class TrainingPlan:
     """A solution, the code that executes it, and what it was made for.
 
     Attributes:
-        signature, paths, calling: of the call that it was made for, what its inputs are called, and how they came.
+        signature, paths, convention: of the call that it was made for, what its inputs are called, and how they came.
         state: of the model.
         measured: whether the workspace of its operations was measured for these inputs, and not carried over from
             larger ones.
@@ -133,10 +133,10 @@ class TrainingPlan:
 
     signature: Signature
     paths: tuple[str, ...]
-    calling: CallingConvention
+    convention: CallingConvention
     state: ModelState
     solution: Solution
-    halves: Halves
+    code: ForwardBackward
     measured: bool = True
     processes: Processes | None = None
 
@@ -148,11 +148,11 @@ class TrainingPlan:
     @cached_property
     def digest(self) -> int:
         """Of the collectives of its plan."""
-        return digest_of_collectives(self.halves.plan, self.halves.program)
+        return collectives_digest(self.code.plan, self.code.program)
 
     def broken(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Broken | None:
         """What would be read out of these inputs, or out of buffers, that it was not made for, or None."""
-        return self.halves.program.assumptions.broken(model, plain_inputs(args, kwargs))
+        return self.code.program.assumptions.broken(model, plain_inputs(args, kwargs))
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,15 +183,15 @@ class CapturedStep:
         """The code of a solution of this step.
 
         Raises:
-            ExecutionError: if its plan cannot be taken apart into a forward and a backward half.
+            ExecutionError: if its plan cannot be taken apart into a forward and a backward pass.
         """
         assert solution.plan is not None
         assert self.program.reads is not None
         signature = Signature.of(self.args, self.kwargs, self.model)
         state = ModelState(self.model, self.program.reads, self.settled, self.loss)
-        halves = Halves.of(solution.plan, self.program, self.device, self.retain_graph)
-        paths, calling = paths_of(self.args, self.kwargs), CallingConvention.of(self.model, self.args, self.kwargs)
-        return TrainingPlan(signature, tuple(paths), calling, state, solution, halves, measured, self.processes)
+        code = ForwardBackward.of(solution.plan, self.program, self.device, self.retain_graph)
+        paths, convention = paths_of(self.args, self.kwargs), CallingConvention.of(self.model, self.args, self.kwargs)
+        return TrainingPlan(signature, tuple(paths), convention, state, solution, code, measured, self.processes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +230,7 @@ class StepPlanner:
             solution = self._given(graph, self.solution)
         else:
             asked = self.budget if within is None else within
-            solution = one_solution(captured.processes, graph, lambda: self._solved(graph, asked))
+            solution = solve_on_first_process(captured.processes, graph, lambda: self._solved(graph, asked))
         self._require_schedule(solution)
         return captured.planned(solution)
 
@@ -253,7 +253,7 @@ class StepPlanner:
         require_plannable(model)
         program = trace(model, args, kwargs, self.loss, options=self._options(), like=like)
         require_registered(model, program)
-        settled = settled_attributes(model, args, kwargs, self.loss, program.changes)
+        settled = attributes_after_forward(model, args, kwargs, self.loss, program.changes)
         processes = Processes.of(model)
         return CapturedStep(model, args, kwargs, self.loss, program, settled, self.retain_graph, processes)
 
@@ -288,7 +288,7 @@ class StepPlanner:
             return solve(graph, budget, self.strategy, self.time_limit, self.solver, **settings)
 
         def solve_at(asked: Budget) -> Solution:
-            return solve(graph, asked, self.strategy, self.time_limit / SOLVES, self.solver, **settings)
+            return solve(graph, asked, self.strategy, self.time_limit / MAX_SOLVES, self.solver, **settings)
 
         return within(graph, budget, solve_at)
 

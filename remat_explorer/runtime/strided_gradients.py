@@ -6,7 +6,7 @@ autograd makes a gradient contiguous before the kernel, as that of group norm do
 that was captured with contiguous gradients, and the kernel may read past the end. So only calls that are known to look
 at strides get others than the captured ones.
 
-Calls in place are here, too: the memory may be that of a gradient which somebody else still reads (`overwritten`).
+Calls in place are here, too: the memory may be that of a gradient which somebody else still reads (`write_over`).
 """
 
 from __future__ import annotations
@@ -119,14 +119,14 @@ def takes_any_strides(target: Callable[..., Any]) -> bool:
 def may_alias(target: Callable[..., Any]) -> bool:
     """Whether what a call gives may be memory of its first argument."""
     if not isinstance(target, OpOverload):
-        return target is laid_out
+        return target is with_strides
     return target in RESHAPES or any(entry.alias_info is not None for entry in target._schema.returns)
 
 
-def laid_out(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
+def with_strides(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
     """The tensor itself if it has these strides, where sizes are not 1, else a copy that has them.
 
-    >>> laid_out(torch.ones(()).expand(2, 3), (3, 1)).stride()
+    >>> with_strides(torch.ones(()).expand(2, 3), (3, 1)).stride()
     (3, 1)
     """
     sides = zip(tensor.shape, tensor.stride(), strides, strict=True)
@@ -147,11 +147,11 @@ def share_memory(first: Any, second: Any) -> bool:
     return first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
 
 
-def in_memory_of_its_own(result: torch.Tensor, others: Sequence[torch.Tensor]) -> torch.Tensor:
+def copy_if_shared(result: torch.Tensor, others: Sequence[torch.Tensor]) -> torch.Tensor:
     """The result, or a copy where it shares memory with one of ``others``.
 
     >>> gradient = torch.ones(2, 2)
-    >>> share_memory(in_memory_of_its_own(gradient.t(), [gradient]), gradient)
+    >>> share_memory(copy_if_shared(gradient.t(), [gradient]), gradient)
     False
     """
     if any(share_memory(result, other) for other in others):
@@ -173,7 +173,7 @@ def overwriting(target: Callable[..., Any]) -> Overwriting | None:
     return Overwriting(_PLAIN[target]) if target in _PLAIN else None  # type: ignore[index]
 
 
-def overwritten(
+def write_over(
     plain: OpOverload,
     position: int,
     swapped: bool,
@@ -188,7 +188,7 @@ def overwritten(
     is the second of ``args`` if they are ``swapped``.
 
     >>> gradient = torch.ones(2)
-    >>> overwritten(torch.ops.aten.neg.default, 0, False, [gradient], [gradient], {}), gradient
+    >>> write_over(torch.ops.aten.neg.default, 0, False, [gradient], [gradient], {}), gradient
     (tensor([-1., -1.]), tensor([1., 1.]))
     """
     operand = args[position]

@@ -19,8 +19,8 @@ from remat_explorer.capture.operations.program import Body, Call, Program
 from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Plan
 from remat_explorer.runtime import plan_bench
-from remat_explorer.runtime.comparison import Comparison, Final, compare
-from remat_explorer.runtime.first_difference import Seen, fingerprint
+from remat_explorer.runtime.comparison import Comparison, FinalState, compare
+from remat_explorer.runtime.first_difference import FingerprintRecorder, fingerprint
 from remat_explorer.runtime.interpreter import StepOutcome
 from remat_explorer.schedule import Schedule
 from tests.runtime.random_schedules import checkpoint_all, random_schedule, solution_of
@@ -284,7 +284,7 @@ def test_the_search_can_be_cancelled(tampered, monkeypatch):
 
 
 def test_memory_that_nobody_wrote_to_is_not_taken_for_a_result():
-    with Seen({(torch.float32, torch.Size([64]))}) as seen:
+    with FingerprintRecorder({(torch.float32, torch.Size([64]))}) as seen:
         memory = torch.empty(64)
         assert memory.view(8, 8).view(64) is not memory
         assert seen.fingerprints == set()
@@ -301,8 +301,8 @@ def test_nobody_searches_where_results_are_equal(monkeypatch):
     assert found.differences == ()
 
 
-def final(gradients: dict[str, torch.Tensor], state: int = 0) -> Final:
-    return Final(StepOutcome((torch.ones(()),), gradients, {}), [np.array([state])])
+def final(gradients: dict[str, torch.Tensor], state: int = 0) -> FinalState:
+    return FinalState(StepOutcome((torch.ones(()),), gradients, {}), [np.array([state])])
 
 
 def test_the_largest_difference_comes_first_beside_the_rounding_of_its_dtype():

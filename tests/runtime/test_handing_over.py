@@ -91,7 +91,7 @@ def test_hooks_run_in_the_order_of_plain_pytorch_while_the_plan_goes_on(trained)
 
 def test_what_takes_no_time_is_handed_over_together(monkeypatch, trained):
     monkeypatch.setattr(gradient_handover, "LEAST_SECONDS", 1.0)
-    (handover,) = trained.rematerialization.plans[0].halves.handovers
+    (handover,) = trained.rematerialization.plans[0].code.handovers
     assert len(handover) == 16
 
 
@@ -202,7 +202,7 @@ USED = [(used, make) for used in ("first", "features") for make in (keeping, rec
 def test_with_an_unused_output_gradients_come_one_by_one_too(make, used):
     torch.manual_seed(0)
     trained: Any = make(Heads(), X)
-    assert len(trained.rematerialization.plans[0].halves.handovers) > 5
+    assert len(trained.rematerialization.plans[0].code.handovers) > 5
     seen = shares(trained, X, lambda output: output[used].sum())
     assert len(set(seen.values())) > 3
     plain = gradients(trained.rematerialization.model, (X,), lambda output: output[used].sum())

@@ -23,7 +23,7 @@ from remat_explorer.models import LoadedModel
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes
 from remat_explorer.runtime import Interpreter
-from remat_explorer.runtime.eager import Eager, StartingPoint, seconds_in_turn
+from remat_explorer.runtime.eager import Eager, InitialState, interleaved_seconds
 from remat_explorer.runtime.measurement import Allocator
 from tests.runtime.kinds_of_models import Made
 from tests.runtime.random_schedules import checkpoint_all, random_schedule, solution_of
@@ -133,7 +133,7 @@ def test_every_other_turn_is_taken_in_the_opposite_order(net):
 
         return prepared
 
-    seconds_in_turn({"a": contender("a"), "b": contender("b")}, StartingPoint(eager, placed.device), 3, lambda: None)
+    interleaved_seconds({"a": contender("a"), "b": contender("b")}, InitialState(eager, placed.device), 3, lambda: None)
     assert ran == ["a", "b", "b", "a", "a", "b"]
 
 

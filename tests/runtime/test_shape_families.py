@@ -13,7 +13,7 @@ import remat_explorer as rx
 from remat_explorer.capture import trace
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime import rematerialization, size_variants, step_planner
-from remat_explorer.runtime.size_variants import carried_over, require_same_operations
+from remat_explorer.runtime.size_variants import carry_over_schedule, require_same_operations
 from tests.runtime.kinds_of_models import Made, linear
 from tests.thorough import thorough_but
 
@@ -98,7 +98,7 @@ def test_shorter_sequences_and_smaller_batches_of_transformers(make):
         assert_like_plain(planned, **{name: tensor[:count, :length].contiguous() for name, tensor in inputs.items()})
     plans = planned.rematerialization.plans
     assert len(plans) == 4
-    assert plans[0].halves.program.graph.n == plans[1].halves.program.graph.n == plans[2].halves.program.graph.n
+    assert plans[0].code.program.graph.n == plans[1].code.program.graph.n == plans[2].code.program.graph.n
     assert not plans[1].measured
     assert not plans[2].measured
 
@@ -231,7 +231,7 @@ def test_smaller_random_operations_leave_less_room_for_the_state_of_the_generato
     _, small = (
         next(node.implementations[0].workspace for node, body in pairs if body.random)
         for plan in planned.rematerialization.plans
-        if (pairs := zip(plan.solution.graph.operations, plan.halves.program.bodies, strict=True))
+        if (pairs := zip(plan.solution.graph.operations, plan.code.program.bodies, strict=True))
     )
     assert small >= torch.get_rng_state().nbytes - 8 * 16 * 5  # outputs: floats, and a mask of bytes
 
@@ -240,4 +240,4 @@ def test_a_schedule_that_is_carried_over_is_checked_at_the_new_sizes():
     few, many = (trace(layers(), (x,)) for x in (X[:62], X))
     solution = rx.solve(many.graph, "smallest", time_limit=1)
     with pytest.raises(ExecutionError, match=r"is refused for these inputs: stage .* needs .*, above the budget of"):
-        carried_over(solution, many, few, many.graph.resident_bytes + 2**20, "requested")
+        carry_over_schedule(solution, many, few, many.graph.resident_bytes + 2**20, "requested")

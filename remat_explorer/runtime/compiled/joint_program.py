@@ -159,7 +159,7 @@ _BATCH_NORM = (  # whose results do not depend on the running statistics that th
 
 
 @dataclass(frozen=True, eq=False)
-class Ending:
+class GraphResult:
     """A result of the joint graph: a node read through views of what is in memory, or None; and its descriptor."""
 
     node: Node | None
@@ -182,9 +182,9 @@ class JointProgram:
     program: Program
     primals: tuple[Node, ...]
     tangents: tuple[Node, ...]
-    forward: tuple[Ending, ...]
-    backward: tuple[Ending, ...]
-    writes: tuple[tuple[Node, Ending], ...]
+    forward: tuple[GraphResult, ...]
+    backward: tuple[GraphResult, ...]
+    writes: tuple[tuple[Node, GraphResult], ...]
     random_state: torch.Tensor | None
 
 
@@ -228,7 +228,7 @@ def joint_program(module: GraphModule, forward_results: int, in_place: bool = Tr
             state = torch.empty(size, dtype=torch.uint8)
         storages.resident_bytes += len(random) * size
     endings = [
-        Ending(node, Body(()) if node is None else view_of(node, storages), meaning)
+        GraphResult(node, Body(()) if node is None else view_of(node, storages), meaning)
         for node, meaning in results_of(module)
     ]
     kept = len(endings) - len(written)

@@ -27,8 +27,8 @@ from remat_explorer.errors import ExecutionError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_bytes, format_share
-from remat_explorer.runtime.compiled.joint_program import Ending, JointProgram, joint_program
-from remat_explorer.runtime.emitter import Emission, LookUp, cut_of, needed_after, reads
+from remat_explorer.runtime.compiled.joint_program import GraphResult, JointProgram, joint_program
+from remat_explorer.runtime.emitter import Emitter, NodeLookup, needed_after, reads, split_point
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import minimum_budget, solve
 from remat_explorer.solvers.memory.smallest_known import Budget, budget_of, require_budget, smallest_known
@@ -66,15 +66,15 @@ def forward_backward_graphs(plan: Plan, joint: JointProgram) -> ForwardBackwardG
     Raises:
         ExecutionError: if the plan begins the backward pass before the forward pass is complete.
     """
-    cut = cut_of(plan)
+    split = split_point(plan)
     forward = _GraphEmitter(plan, joint)
     for node in joint.primals:
         forward.placeholder(node)
     forward.constants()
-    forward.statements(0, cut)
+    forward.statements(0, split)
     results = [forward.ending(ending) for ending in joint.forward]
     read_last = (reads(ending.views) or {ending.node} for ending in joint.backward if ending.node is not None)
-    needed = needed_after(plan, cut, lambda statement: joint.program.bodies[statement.operation], read_last)
+    needed = needed_after(plan, split, lambda statement: joint.program.bodies[statement.operation], read_last)
     tangents = set(joint.tangents)
     saved = [node for node in needed if node not in tangents and node.op != "get_attr"]
     outputs = [*results, *(forward.nodes[node] for node in saved), *forward.random.values()]
@@ -99,7 +99,7 @@ def forward_backward_graphs(plan: Plan, joint: JointProgram) -> ForwardBackwardG
     for node in joint.tangents:
         backward.placeholder(node)
     backward.constants()
-    backward.statements(cut, len(plan.statements))
+    backward.statements(split, len(plan.statements))
     backward.finish(
         [backward.ending(ending) for ending in joint.backward], [ending.meaning for ending in joint.backward]
     )
@@ -115,7 +115,7 @@ def forward_backward_graphs(plan: Plan, joint: JointProgram) -> ForwardBackwardG
     )
 
 
-class _GraphEmitter(Emission):
+class _GraphEmitter(Emitter):
     """One graph under construction, whose nodes have the meta of those that they stand for.
 
     Attributes:
@@ -141,7 +141,7 @@ class _GraphEmitter(Emission):
                 self.nodes[node] = self.graph.get_attr(str(node.target))
                 self.nodes[node].meta = dict(node.meta)
 
-    def ending(self, ending: Ending) -> Node | None:
+    def ending(self, ending: GraphResult) -> Node | None:
         """The node of a result."""
         if ending.node is None:
             return None
@@ -163,7 +163,7 @@ class _GraphEmitter(Emission):
         self._body(body, statement.drops)
         self._repeats = self._operation = None
 
-    def _written(self, call: Call, look_up: LookUp) -> Node:
+    def _written(self, call: Call, look_up: NodeLookup) -> Node:
         args, kwargs = map_arg((call.args, call.kwargs), look_up)
         target: Any = call.target
         if isinstance(target, Overwriting):
@@ -312,9 +312,9 @@ class Partitioner(CustomPartitionerFn):
                 raise ExecutionError(smallest.explain_infeasible(self.strategy, asked))
             raise ExecutionError(smallest.explain_unknown(self.strategy, asked, solution.limit))
         self.planned.append(PlannedGraph(solution, asked))
-        halves = forward_backward_graphs(solution.plan, joint)
-        self.held, self.beside = halves.held, halves.beside
-        return halves.forward, halves.backward
+        graphs = forward_backward_graphs(solution.plan, joint)
+        self.held, self.beside = graphs.held, graphs.beside
+        return graphs.forward, graphs.backward
 
     def __deepcopy__(self, memo: object) -> Partitioner:
         """Itself: Inductor copies its settings, and FakeTensors cannot be copied outside of their mode."""

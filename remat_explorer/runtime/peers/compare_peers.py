@@ -26,7 +26,7 @@ from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.runtime.comparison import Comparison
 from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.peers.activation_budget_plan import pytorch_budget_plan
-from remat_explorer.runtime.peers.peer_bench import Autograd, Contender, PeerBench, PlannedPeer, Ran
+from remat_explorer.runtime.peers.peer_bench import Autograd, Contender, MeteredRun, PeerBench, PlannedPeer
 from remat_explorer.runtime.peers.peer_measurement import PeerMeasurement
 from remat_explorer.runtime.peers.torch_checkpoints import (
     blocks_of,
@@ -103,7 +103,7 @@ def _measure_in_turn(
 ) -> list[PeerMeasurement]:
     """One measurement for each entry, ``eager`` first, whose results are the reference of all."""
     measurements: dict[_Entry, PeerMeasurement] = {}
-    reference: Ran | None = None
+    reference: MeteredRun | None = None
     for entry in (eager, *others):
         if isinstance(entry, PeerMeasurement):
             measurements[entry] = entry
@@ -158,7 +158,7 @@ def _problem_of(error: Exception) -> str:
     return f"it does not run: {first_line(error).rstrip('.')}"
 
 
-AS_PYTORCH_HAS_IT = CaptureOptions(contract=False, split_convolution_backward=False)
+UNCONTRACTED = CaptureOptions(contract=False, split_convolution_backward=False)
 
 
 def compare_peers(
@@ -232,7 +232,7 @@ def compare_peers(
 
 def _captured(placed: Placed, loss: Loss | None, progress: _Progress) -> tuple[Program, bool]:
     """The program with every call an operation, and whether it could be profiled, which keeps everything in memory."""
-    program = trace(placed.model, placed.args, placed.kwargs, loss, options=AS_PYTORCH_HAS_IT)
+    program = trace(placed.model, placed.args, placed.kwargs, loss, options=UNCONTRACTED)
     progress.advance()
     try:
         graph = profile(

@@ -19,8 +19,8 @@ from remat_explorer.capture.operations.program import Program
 from remat_explorer.capture.profiling.memory_meter import memory_meter
 from remat_explorer.capture.step.placement import Placed
 from remat_explorer.plan import Plan
-from remat_explorer.runtime.comparison import Comparison, Difference, Final, compare
-from remat_explorer.runtime.eager import Change, Eager, StartingPoint, seconds_in_turn
+from remat_explorer.runtime.comparison import Comparison, Difference, FinalState, compare
+from remat_explorer.runtime.eager import Eager, InitialState, ModelChange, interleaved_seconds
 from remat_explorer.runtime.generated_step import GeneratedStep, generate
 from remat_explorer.runtime.interpreter import Interpreter, Section, StepOutcome
 
@@ -54,7 +54,7 @@ class Autograd:
     training: Eager
     name: str = "eager"
     knob: str | None = None
-    change: Change = contextlib.nullcontext
+    change: ModelChange = contextlib.nullcontext
     plan: None = None
 
     @contextlib.contextmanager
@@ -95,15 +95,15 @@ class PlannedPeer:
 
 
 @dataclass(frozen=True, eq=False)
-class Ran:
+class MeteredRun:
     """One metered run: peak bytes with resident bytes, and what it leaves behind."""
 
     peak: int
-    final: Final
+    final: FinalState
 
-    def copied(self) -> Ran:
+    def copied(self) -> MeteredRun:
         """The same with results of its own, which no later run changes."""
-        return Ran(self.peak, Final(self.final.outcome.copied(), self.final.states))
+        return MeteredRun(self.peak, FinalState(self.final.outcome.copied(), self.final.states))
 
 
 class PeerBench:
@@ -117,10 +117,10 @@ class PeerBench:
 
     def __init__(self, placed: Placed, training: Eager, resident_bytes: int) -> None:
         self._placed, self._resident = placed, resident_bytes
-        self._start = StartingPoint(training, placed.device)
+        self._start = InitialState(training, placed.device)
         self._varying: tuple[Difference, ...] | None = None
 
-    def run(self, contender: Contender) -> Ran:
+    def run(self, contender: Contender) -> MeteredRun:
         """One metered run after one that warms up. Results are valid until the next run."""
         self._start.rewind()
         with contender.prepare() as run:
@@ -130,13 +130,13 @@ class PeerBench:
         with contender.prepare(meter.section) as run, meter:
             outcome = run()
         peak = self._resident + max(reading.highest for reading in meter.readings)
-        return Ran(peak, Final(outcome, self._start.states()))
+        return MeteredRun(peak, FinalState(outcome, self._start.states()))
 
-    def compare(self, ran: Ran, reference: Ran) -> Comparison:
+    def compare(self, ran: MeteredRun, reference: MeteredRun) -> Comparison:
         """How far results are from those of another run; a plan tells only the buffers that it writes."""
         return compare(ran.final, reference.final, dict(self._placed.model.named_buffers()))
 
-    def varying(self, eager: Contender, reference: Ran) -> tuple[Difference, ...]:
+    def varying(self, eager: Contender, reference: MeteredRun) -> tuple[Difference, ...]:
         """How far eager PyTorch is from itself when it runs again; it runs when this is asked for the first time."""
         if self._varying is None:
             self._varying = self.compare(self.run(eager), reference).differences
@@ -146,5 +146,5 @@ class PeerBench:
         self, contenders: Sequence[Contender], repeats: int, advance: Callable[[], None]
     ) -> dict[Contender, float]:
         """Median seconds of contenders that take turns."""
-        taken = seconds_in_turn({one: one.prepare for one in contenders}, self._start, repeats, advance)
+        taken = interleaved_seconds({one: one.prepare for one in contenders}, self._start, repeats, advance)
         return {one: statistics.median(seconds) for one, seconds in taken.items()}

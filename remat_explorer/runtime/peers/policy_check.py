@@ -32,8 +32,8 @@ from remat_explorer.errors import ExecutionError, OutOfMemoryError, SolverError
 from remat_explorer.free_memory import free_bytes
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes
-from remat_explorer.runtime.comparison import Comparison, Final, compare
-from remat_explorer.runtime.eager import Change, Eager, StartingPoint
+from remat_explorer.runtime.comparison import Comparison, FinalState, compare
+from remat_explorer.runtime.eager import Eager, InitialState, ModelChange
 from remat_explorer.runtime.peers import policy_loader
 from remat_explorer.solvers.framework_rules.autograd_order import region_plan
 from remat_explorer.solvers.framework_rules.module_regions import ObservedCall, ObservedModule
@@ -104,14 +104,14 @@ def _untried(reason: str) -> str:
     return f"the policy was not tried on the model before it was written: {reason}"
 
 
-def _compared(training: Eager, placed: Placed, change: Change) -> Comparison:
+def _compared(training: Eager, placed: Placed, change: ModelChange) -> Comparison:
     """A step with a change of the model beside plain PyTorch's, which runs again where they differ."""
-    start = StartingPoint(training, placed.device)
+    start = InitialState(training, placed.device)
     buffers = {name: buffer.detach().to("cpu", copy=True) for name, buffer in placed.model.named_buffers()}
 
-    def final(changed: Change = contextlib.nullcontext) -> Final:
+    def final(changed: ModelChange = contextlib.nullcontext) -> FinalState:
         start.rewind()
-        return Final(training.run(changed).copied(), start.states())
+        return FinalState(training.run(changed).copied(), start.states())
 
     with training.explained():
         plain = final()
@@ -127,7 +127,7 @@ def _compared(training: Eager, placed: Placed, change: Change) -> Comparison:
     return dataclasses.replace(found, varying=compare(final(), plain, buffers).differences)
 
 
-def _peak(training: Eager, placed: Placed, change: Change) -> int:
+def _peak(training: Eager, placed: Placed, change: ModelChange) -> int:
     """The peak of a step that ran before, in bytes, without what is there before it."""
     training.reset()
     meter = memory_meter(placed.device)
