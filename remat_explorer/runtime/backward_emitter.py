@@ -52,15 +52,15 @@ class BackwardEmitter(Emitter):
         super().__init__(plan, program, device)
         self.zeros: set[fx.Node] = set()
         self._missing = frozenset(missing)
-        self._given: set[fx.Node] = set()  # what depends on a gradient that came
-        self._loose: set[fx.Node] = set()  # what may have other strides than in the captured graph
+        self._from_gradients: set[fx.Node] = set()  # what depends on a gradient that came
+        self._any_strides: set[fx.Node] = set()  # what may have other strides than in the captured graph
         self._tangents: set[fx.Node] = set()
         self._source: dict[fx.Node, fx.Node] = {}  # of what may be a view: the node of which
         self._overwriting: dict[fx.Node, tuple[Overwriting, bool]] = {}
         self._kept: set[fx.Node] = set()
 
-    def take(self, residents: Iterable[fx.Node]) -> None:
-        super().take(residents)
+    def emit_placeholders(self, residents: Iterable[fx.Node]) -> None:
+        super().emit_placeholders(residents)
         for entry in self.program.inputs:
             if entry.kind != "tangent" or entry.node not in self.nodes:
                 continue
@@ -68,8 +68,8 @@ class BackwardEmitter(Emitter):
                 self.nodes[entry.node] = self._zero(entry.node)
             else:
                 self._tangents.add(self.nodes[entry.node])
-        self._given |= self._tangents
-        self._loose |= self._tangents
+        self._from_gradients |= self._tangents
+        self._any_strides |= self._tangents
 
     def end(self, results: Iterable[Gradient], others: Iterable[fx.Node] = ()) -> fx.Node:
         """The end of the code; nothing is left that does not lead there."""
@@ -81,10 +81,10 @@ class BackwardEmitter(Emitter):
                 self._source.pop(node, None)
         order = {node: place for place, node in enumerate(self.graph.nodes)}
         for write, (over, swapped) in self._overwriting.items():
-            self._guard(write, over, swapped, order)
+            self._guard_in_place(write, over, swapped, order)
         return made
 
-    def separate(self, gradients: Sequence[Gradient]) -> list[Gradient]:
+    def separate_gradients(self, gradients: Sequence[Gradient]) -> list[Gradient]:
         return separate_memory(self.graph, gradients, self._tangents)
 
     def call(self, function: Callable[..., Any], *args: Any) -> fx.Node:
@@ -103,10 +103,10 @@ class BackwardEmitter(Emitter):
         body: Body = self.program.body(statement)
         return statement.first and body.random
 
-    def _written(self, call: Call, look_up: NodeLookup) -> fx.Node:
+    def _emit_call(self, call: Call, look_up: NodeLookup) -> fx.Node:
         sources = {source: look_up(source) for source in call.sources}
         zeros = [source for source, node in sources.items() if node in self.zeros]
-        given = [source for source, node in sources.items() if node in self._given]
+        given = [source for source, node in sources.items() if node in self._from_gradients]
         over = overwriting(call.target)
         target = call.target if over is None else over.plain
         if zeros and not given and target not in FROM_SHAPES:
@@ -119,12 +119,12 @@ class BackwardEmitter(Emitter):
             )
         if zeros and (addend := self._addend(call, target, sources)) is not None:
             return addend
-        if self._loose & {*sources.values()}:
-            made = self._loosely(call, target, over, look_up)
+        if self._any_strides & {*sources.values()}:
+            made = self._emit_with_any_strides(call, target, over, look_up)
         else:
-            made = super()._written(call, look_up)
+            made = super()._emit_call(call, look_up)
         if given and target not in FROM_SHAPES:
-            self._given.add(made)
+            self._from_gradients.add(made)
             if over is not None:
                 self._overwriting[made] = over, bool(call.node.meta.get(SWAPPED))
         return made
@@ -135,7 +135,7 @@ class BackwardEmitter(Emitter):
         shape, options = ((), {})
         if isinstance(fake, torch.Tensor):
             shape, options = tuple(fake.shape), {"dtype": fake.dtype, "device": fake.device}
-        zero = self._marked(self.graph.call_function(torch.zeros, (shape,), options))
+        zero = self._mark(self.graph.call_function(torch.zeros, (shape,), options))
         self.zeros.add(zero)
         return zero
 
@@ -155,34 +155,34 @@ class BackwardEmitter(Emitter):
         mine, whole = self.program.fakes[rest], self.program.fakes[call.node]
         return sources[rest] if (mine.shape, mine.dtype) == (whole.shape, whole.dtype) else None
 
-    def _loosely(self, call: Call, target: Any, over: Overwriting | None, look_up: NodeLookup) -> fx.Node:
+    def _emit_with_any_strides(self, call: Call, target: Any, over: Overwriting | None, look_up: NodeLookup) -> fx.Node:
         """The call with arguments that may have other strides than the captured ones."""
         if target is not operator.getitem and not (call.arguments is None and takes_any_strides(target)):
-            return super()._written(call, lambda source: self._as_captured(source, look_up(source)))
+            return super()._emit_call(call, lambda source: self._with_captured_strides(source, look_up(source)))
         size = None if self.program.choices else _reshaped_after(call)  # other implementations may read the copy
         if target in RESHAPES or size is not None:
             first, *sizes = map_arg(call.args, look_up)
             arguments = (first, *(sizes if size is None else (size,)))
-            made = self._marked(
+            made = self._mark(
                 self.graph.create_node("call_function", aten.reshape.default, arguments, {}, self._name(call))
             )
         else:
-            made = super()._written(call, look_up)
-        self._loose.add(made)
+            made = super()._emit_call(call, look_up)
+        self._any_strides.add(made)
         if over is None and (target is operator.getitem or may_alias(made.target)):  # type: ignore[arg-type]
             self._source[made] = made.args[0]  # type: ignore[assignment]
         return made
 
-    def _as_captured(self, source: fx.Node, node: fx.Node) -> fx.Node:
+    def _with_captured_strides(self, source: fx.Node, node: fx.Node) -> fx.Node:
         """The node with the strides that its source had in the captured graph."""
         fake = self.program.fakes.get(source)
-        if node not in self._loose or not isinstance(fake, torch.Tensor):
+        if node not in self._any_strides or not isinstance(fake, torch.Tensor):
             return node
         made = self.call(with_strides, node, tuple(fake.stride()))
         self._source[made] = node
         return made
 
-    def _guard(self, write: fx.Node, over: Overwriting, swapped: bool, order: dict[fx.Node, int]) -> None:
+    def _guard_in_place(self, write: fx.Node, over: Overwriting, swapped: bool, order: dict[fx.Node, int]) -> None:
         """Let a call in place take new memory where what it would overwrite is read later, or belongs to the caller."""
         plain_args, plain_kwargs = self._plain_arguments(write, over)
         operand: Any = plain_args[over.position]
@@ -192,14 +192,14 @@ class BackwardEmitter(Emitter):
             if order[node] < order[write] and (node in self._tangents or self._is_read(node, operand, write, order))
         ]
         operands = {argument for argument in plain_args if isinstance(argument, fx.Node)}
-        if not rivals and (len(operands) == 1 or not operands & self._loose):
+        if not rivals and (len(operands) == 1 or not operands & self._any_strides):
             return
         with self.graph.inserting_before(write):
             arguments: Any = (over.plain, over.position, swapped, rivals, list(plain_args), plain_kwargs)
             guarded = self.graph.call_function(write_over, arguments)
         guarded.meta = write.meta
         order[guarded] = order[write]
-        self._loose.add(guarded)
+        self._any_strides.add(guarded)
         write.replace_all_uses_with(guarded)
         self.graph.erase_node(write)
         self._source = {view: guarded if source is write else source for view, source in self._source.items()}

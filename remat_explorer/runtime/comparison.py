@@ -248,7 +248,7 @@ torch.use_deterministic_algorithms(True) chooses kernels that repeat theirs, whe
         return {**dataclasses.asdict(self), "text": self.text}
 
 
-SHOWN = 3  # differences that are named
+MAX_SHOWN = 3  # differences that are named
 VARIATION_FACTOR = 10  # times what plain PyTorch differs from itself: two pairs of runs differ by other amounts
 
 
@@ -358,14 +358,14 @@ class Comparison:
         both = [difference for difference in found if not difference.only_in]
         parts = [f"in {len(found)} of {of}"] if of else []
         if both:
-            first, *rest = both[:SHOWN]
+            first, *rest = both[:MAX_SHOWN]
             parts.append(f"by at most {first.size} in {first.name!r}")
             parts += [f"{difference.largest:.3g} in {difference.name!r}" for difference in rest]
         for run in ("the plan", "plain PyTorch"):
             names = [repr(difference.name) for difference in found if difference.only_in == run]
             if names:
-                more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-                parts.append(f"only {run} has one for {', '.join(names[:SHOWN])}{more}")
+                more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
+                parts.append(f"only {run} has one for {', '.join(names[:MAX_SHOWN])}{more}")
         return ", ".join(parts)
 
 

@@ -59,7 +59,7 @@ class Emitter:
         self._statement: int | None = None
         self._names = {node: program.graph.values[v].name for v, node in enumerate(program.carriers)}
 
-    def take(self, residents: Iterable[fx.Node]) -> None:
+    def emit_placeholders(self, residents: Iterable[fx.Node]) -> None:
         """An argument for each tensor that is there before the plan starts."""
         names = {
             entry.node: f"{entry.kind}_{entry.name or entry.place}"
@@ -69,7 +69,7 @@ class Emitter:
         for node in residents:
             self.nodes[node] = self.graph.placeholder(identifier(names.get(node, f"constant_{node.name}")))
 
-    def statements(self, start: int, stop: int) -> None:
+    def emit_statements(self, start: int, stop: int) -> None:
         """The statements from ``start`` up to, but without, ``stop``."""
         for place in range(start, stop):
             statement = self.plan.statements[place]
@@ -78,7 +78,7 @@ class Emitter:
                 self._compute(statement)
         self._statement = None
 
-    def bodies(self, bodies: Iterable[Body]) -> None:
+    def emit_bodies(self, bodies: Iterable[Body]) -> None:
         """Operations that are no part of the plan."""
         for body in bodies:
             self._body(body)
@@ -99,7 +99,9 @@ class Emitter:
         end.meta[RESULTS] = ", ".join(result_name(result) for result, _ in named)
         return end
 
-    def separate(self, gradients: Sequence[tuple[Result, fx.Node | None]]) -> list[tuple[Result, fx.Node | None]]:
+    def separate_gradients(
+        self, gradients: Sequence[tuple[Result, fx.Node | None]]
+    ) -> list[tuple[Result, fx.Node | None]]:
         """Gradients in memory of their own, each, in complete code; the capture has made them so.
 
         Args:
@@ -109,7 +111,7 @@ class Emitter:
 
     def call(self, function: Callable[..., Any], *args: Any) -> fx.Node:
         """A call of any function."""
-        return self._marked(self.graph.call_function(function, args))
+        return self._mark(self.graph.call_function(function, args))
 
     def _compute(self, statement: Compute) -> None:
         if statement.overwrites in self.kept:
@@ -138,21 +140,21 @@ class Emitter:
             return local[node] if node in local else self.nodes[node]
 
         for call in body.calls:
-            local[call.node] = self._written(call, look_up)
+            local[call.node] = self._emit_call(call, look_up)
         return local
 
-    def _written(self, call: Call, look_up: NodeLookup) -> fx.Node:
+    def _emit_call(self, call: Call, look_up: NodeLookup) -> fx.Node:
         """A call of a body, with the nodes that ``look_up`` gives for what it reads."""
         args, kwargs = map_arg((call.args, call.kwargs), look_up)
         target = call.target
         if isinstance(target, Overwriting):
             target, args, kwargs = target.lowered(args, kwargs)
-        return self._marked(self.graph.create_node("call_function", target, args, kwargs, self._name(call)))
+        return self._mark(self.graph.create_node("call_function", target, args, kwargs, self._name(call)))
 
     def _name(self, call: Call) -> str:
         return identifier(self._names.get(call.node, call.node.name))
 
-    def _marked(self, node: fx.Node) -> fx.Node:
+    def _mark(self, node: fx.Node) -> fx.Node:
         node.meta[STATEMENT] = self._statement
         return node
 
@@ -162,7 +164,7 @@ def result_name(result: Result) -> str:
     return result.name if result.kind == "output" else f"{result.kind} of {result.name}"
 
 
-def reads(body: Body) -> set[fx.Node]:
+def nodes_read(body: Body) -> set[fx.Node]:
     """The nodes that a body reads and does not make itself."""
     made = {call.node for call in body.calls}
     return {source for call in body.calls for source in call.sources} - made
@@ -170,7 +172,7 @@ def reads(body: Body) -> set[fx.Node]:
 
 def source_nodes(result: Result) -> set[fx.Node]:
     """The nodes from which a result's views start."""
-    return reads(result.views) or {result.node}
+    return nodes_read(result.views) or {result.node}
 
 
 def statement_of_line(line: str, statements: dict[str, int | None]) -> int | None:
@@ -237,7 +239,7 @@ def needed_after(
     for statement in plan.statements[split:]:
         if isinstance(statement, Compute):
             body = body_of(statement)
-            read(reads(body))
+            read(nodes_read(body))
             made |= {node for value, node in body.outputs.items() if value not in statement.drops}
     for nodes in read_last:
         read(nodes)

@@ -193,10 +193,10 @@ def find_first_difference(
         return FirstDifference(reason="no operation of the plan gives what plain PyTorch does not have")
     statements = observed.plan.statements
     operations = dict.fromkeys(statements[versions[i].statement].operation for i in first)  # type: ignore[union-attr]
-    return replace(_named(observed, versions, wrong, first[0]), others=len(operations) - 1)
+    return replace(_described(observed, versions, wrong, first[0]), others=len(operations) - 1)
 
 
-def _named(observed: ObservedPlan, versions: list[Version], wrong: set[int], begins: int) -> FirstDifference:
+def _described(observed: ObservedPlan, versions: list[Version], wrong: set[int], begins: int) -> FirstDifference:
     """What people are told of the operation that gave a version."""
     version = versions[begins]
     statement = observed.plan.statements[version.statement]

@@ -78,7 +78,7 @@ class BackwardPass:
             backward_results: what it shall give.
             handovers: which of that it shall hand over on the way.
         """
-        emitter.take(residents)
+        emitter.emit_placeholders(residents)
         sources = {node: emitter.nodes[node] for node in residents}
         left = emitter.graph.placeholder("saved")
         gradients = emitter.graph.placeholder("gradients")
@@ -89,7 +89,7 @@ class BackwardPass:
         found: dict[Result, Node] = {}
         waiting = {result: source_nodes(result) for result in backward_results}
         for place in range(split, len(emitter.plan.statements)):
-            emitter.statements(place, place + 1)
+            emitter.emit_statements(place, place + 1)
             for result in [result for result, sources in waiting.items() if sources <= emitter.nodes.keys()]:
                 found[result] = emitter.result(result)
                 del waiting[result]
@@ -98,7 +98,9 @@ class BackwardPass:
         buffers = [result for result in backward_results if result.kind == "buffer"]
         end.args = (tuple(given[result] for result in buffers),)
         end.meta[RESULTS] = ", ".join(map(result_name, buffers))
-        own = dict(emitter.separate([(result, given[result]) for handover in handovers for result in handover]))
+        own = dict(
+            emitter.separate_gradients([(result, given[result]) for handover in handovers for result in handover])
+        )
         owners = {result: sources.get(result.of.node) for result in own if result.of}
         leaving = [[(result, own[result]) for result in handover] for handover in handovers]
         hand_over(emitter.graph, gradients, leaving, owners)
@@ -163,9 +165,9 @@ class ForwardBackward:
         tangents = {entry.node for entry in program.inputs if entry.kind == "tangent"}
         residents = tuple(node for node in residents_of(program) if node not in tangents)
         forward = Emitter(plan, program, device)
-        forward.take(residents)
-        forward.statements(0, split)
-        forward.bodies(program.epilogue)
+        forward.emit_placeholders(residents)
+        forward.emit_statements(0, split)
+        forward.emit_bodies(program.epilogue)
         forward_results = tuple(r for r in program.results if source_nodes(r) <= forward.nodes.keys())
         backward_results = tuple(r for r in program.results if r not in forward_results)
         needed = needed_after(plan, split, program.body, map(source_nodes, backward_results))
@@ -206,7 +208,7 @@ class ForwardBackward:
         return any(call.target is REDUCE_SCATTER for call in calls)
 
     @cached_property
-    def summed(self) -> str:
+    def reused_parameter(self) -> str:
         """The first parameter or input that one pass uses several times, so that it has a sum of gradients; or ""."""
         gradients = [result for result in self.program.results if result.kind == "gradient"]
         return next((result.name for result in gradients if result.node.meta.get("is_gradient_acc")), "")

@@ -79,9 +79,9 @@ def generate(plan: Plan, program: Program, device: torch.device) -> GeneratedSte
     """
     emitter = Emitter(plan, program, device)
     residents = residents_of(program)
-    emitter.take(residents)
-    emitter.statements(0, len(plan.statements))
-    emitter.bodies(program.epilogue)
+    emitter.emit_placeholders(residents)
+    emitter.emit_statements(0, len(plan.statements))
+    emitter.emit_bodies(program.epilogue)
     emitter.output(program.results)
     return GeneratedStep(with_its_source(GraphModule(nn.Module(), emitter.graph)), plan, program, residents)
 

@@ -20,7 +20,7 @@ from torch.fx.node import map_arg
 
 from remat_explorer.capture.operations.program import Program, Result
 from remat_explorer.plan import Compute, Plan
-from remat_explorer.runtime.emitter import RESULTS, reads, result_name, source_nodes
+from remat_explorer.runtime.emitter import RESULTS, nodes_read, result_name, source_nodes
 from remat_explorer.runtime.strided_gradients import RESHAPES, copy_if_shared, with_strides, write_over
 
 MIN_SECONDS = 0.002  # between two handovers: handing over takes about a hundredth of that
@@ -46,7 +46,7 @@ def group_gradients(
     for place, statement in enumerate(plan.statements[split:]):
         if isinstance(statement, Compute):
             body = program.body(statement)
-            last |= dict.fromkeys((*reads(body), *body.outputs.values()), place)
+            last |= dict.fromkeys((*nodes_read(body), *body.outputs.values()), place)
             way = plan.graph.operations[statement.operation].implementations[statement.implementation - 1]
             seconds += way.cost
         spent.append(seconds)

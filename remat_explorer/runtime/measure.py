@@ -123,7 +123,7 @@ def measure(
         missing: list[str] = []
         names = ["plan", "checkpoint-all", "eager"]
         reference: tuple[int, FinalState] | None = None
-        with _going_without("eager", names, missing):
+        with _skipped_if_out_of_memory("eager", names, missing):
             reference = bench.eager_run()
         bench.start.rewind()
         advance()
@@ -136,7 +136,7 @@ def measure(
         advance()
         generated_peak = bench.generated_peak()
         advance()
-        with _going_without("checkpoint-all", names, missing):
+        with _skipped_if_out_of_memory("checkpoint-all", names, missing):
             bench.warm_up("checkpoint-all")
         advance()
         times = bench.timed(names, repeats, advance)
@@ -168,7 +168,7 @@ def measure(
 
 
 @contextlib.contextmanager
-def _going_without(name: str, names: list[str], missing: list[str]):
+def _skipped_if_out_of_memory(name: str, names: list[str], missing: list[str]):
     """Strike a contender off that memory does not hold."""
     try:
         yield

@@ -40,7 +40,7 @@ class ModelState:
             `LOSS` is the loss.
         shapes: for each name of a parameter or buffer the first name of the same tensor, its shape, and whether it
             requires a gradient.
-        home: device, type and strides of each.
+        placement: device, type and strides of each.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ModelState:
             self.attributes[place, CLASS] = Content("class", type(module))
             self._guards.classes.append((module, type(module)))
             for name in names:
-                self.attributes[place, name] = self._look(contents, module, name, isinstance(place, str))
+                self.attributes[place, name] = self._content_of(contents, module, name, isinstance(place, str))
         self.kinds[LOSS] = type(loss).__name__
         self.attributes[LOSS, "loss"] = contents.of(loss)
         self._tensors = list(_registered(model))
@@ -73,16 +73,16 @@ class ModelState:
         self.shapes = {
             name: (first[id(tensor)], tuple(tensor.shape), tensor.requires_grad) for name, _, _, tensor in self._tensors
         }
-        self.home = tuple((t.device, t.dtype, t.stride()) for _, _, _, t in self._tensors)
+        self.placement = tuple((t.device, t.dtype, t.stride()) for _, _, _, t in self._tensors)
         self._layouts = [_layout(tensor) for _, _, _, tensor in self._tensors]
         self._latest: ModelState | None = self
 
     @property
-    def left(self) -> dict[Place, Content]:
+    def left_tensors(self) -> dict[Place, Content]:
         """Attributes in which a forward pass would have left tensors that nobody reads, and what it leaves."""
         return {place: content.value for place, content in self._settled.items() if content.kind == "left"}
 
-    def holds(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Whether the model still is as it was, told in microseconds unless something was assigned since last time.
 
         Raises:
@@ -90,10 +90,10 @@ class ModelState:
         """
         if self._latest is not None and self._latest._is_untouched():
             return True
-        now = self.now()
-        if lent := now._lent():
+        now = self.current()
+        if name := now._foreign_parameter():
             raise ExecutionError(
-                f"in the place of the parameter {lent!r} is a tensor that is none, as torch.func.functional_call puts "
+                f"in the place of the parameter {name!r} is a tensor that is none, as torch.func.functional_call puts "
                 "it there; a plan computes gradients of the model's own parameters. Call the rematerialized model "
                 "itself, or give functional_call the model from which it was made"
             )
@@ -109,19 +109,19 @@ class ModelState:
             and [_layout(tensor) for _, _, _, tensor in self._tensors] == self._layouts
         )
 
-    def now(self) -> ModelState:
+    def current(self) -> ModelState:
         """The same of the model as it is now."""
         return ModelState(self._model, self._reads, self._settled, self._loss)
 
     def of_copy(self, model: nn.Module) -> ModelState:
         """The same for a copy of the model, which has objects of its own where this one has others."""
-        if self.holds():
+        if self.is_unchanged():
             return ModelState(model, self._reads, self._settled, self._loss)
         other = copy.copy(self)
         other._model, other._latest = model, None
         return other
 
-    def changed(self, now: ModelState) -> Iterator[tuple[Any, str, Content, Content]]:
+    def changes(self, now: ModelState) -> Iterator[tuple[Any, str, Content, Content]]:
         """Attributes that hold something else now: place and name, and what they hold then and now."""
         for key, then in self.attributes.items():
             content = now.attributes.get(key, ABSENT)
@@ -138,38 +138,40 @@ class ModelState:
 
     def matches(self, now: ModelState) -> bool:
         """Whether a plan for one serves the other."""
-        return self.shapes == now.shapes and self.home == now.home and not any(True for _ in self.changed(now))
+        return (
+            self.shapes == now.shapes and self.placement == now.placement and not any(True for _ in self.changes(now))
+        )
 
     def differs_in_caches(self, now: ModelState) -> bool:
         """Whether all that differs is what forward fills itself, and other tensors as attributes.
 
         So it is after a model that keeps masks or rotations was evaluated with inputs of other sizes.
         """
-        return (self.shapes, self.home) == (now.shapes, now.home) and all(
+        return (self.shapes, self.placement) == (now.shapes, now.placement) and all(
             (place, name) in self._settled or _are_caches(then, content)
-            for place, name, then, content in self.changed(now)
+            for place, name, then, content in self.changes(now)
         )
 
     def has_moved(self, now: ModelState) -> bool:
         """Whether the same tensors lie elsewhere, or have another type, as after ``model.to(...)``."""
-        return self.shapes == now.shapes and self.home != now.home
+        return self.shapes == now.shapes and self.placement != now.placement
 
     def lies_elsewhere(self, now: ModelState) -> bool:
         """Whether a tensor lies on another device now, or has another type, whatever else has changed."""
-        then, homes = (dict(zip(state.shapes, state.home, strict=True)) for state in (self, now))
-        return any(home[:2] != then.get(name, home)[:2] for name, home in homes.items())
+        then, homes = (dict(zip(state.shapes, state.placement, strict=True)) for state in (self, now))
+        return any(placement[:2] != then.get(name, placement)[:2] for name, placement in homes.items())
 
     def is_trained(self) -> bool:
         """Whether one of the tensors that the model had requires a gradient now."""
         return any(tensor.requires_grad for _, _, _, tensor in self._tensors)
 
-    def _lent(self) -> str:
+    def _foreign_parameter(self) -> str:
         """The first parameter in whose place is something that is none."""
         owned = {id(module._parameters) for module in self._model.modules()}
         tensors = ((name, registry, tensor) for name, registry, _, tensor in self._tensors)
         return next((n for n, r, t in tensors if id(r) in owned and not isinstance(t, nn.Parameter)), "")
 
-    def _look(self, contents: Contents, module: nn.Module, name: str, inside: bool) -> Content:
+    def _content_of(self, contents: Contents, module: nn.Module, name: str, inside: bool) -> Content:
         own = vars(module)
         slots = self._guards.slots
         if name == "__dict__":

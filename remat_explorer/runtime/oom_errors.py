@@ -15,7 +15,7 @@ from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_bytes
 from remat_explorer.runtime.emitter import STATEMENT, statement_of_line
 
-SHOWN = 5  # values named in the message
+MAX_VALUES_SHOWN = 5  # values named in the message
 
 
 def live_values_before(plan: Plan, index: int) -> list[int]:
@@ -36,17 +36,17 @@ def live_values_before(plan: Plan, index: int) -> list[int]:
     return sorted(held, key=lambda v: (-plan.graph.values[v].bytes, v))
 
 
-def shortage(plan: Plan, index: int | None) -> OutOfMemoryError:
+def oom_error(plan: Plan, index: int | None) -> OutOfMemoryError:
     """The error for running out of memory at a statement, or at an unknown place."""
     advice = "solve with a smaller budget, or take a smaller batch"
     if index is None:
         return OutOfMemoryError(f"memory ran out while the plan ran, predicted {format_bytes(plan.peak)}; {advice}")
     graph, statement = plan.graph, plan.statements[index]
     held = live_values_before(plan, index)
-    named = [f"{graph.values[v].name!r} {format_bytes(graph.values[v].bytes)}" for v in held[:SHOWN]]
-    if len(held) > SHOWN:
-        rest = sum(graph.values[v].bytes for v in held[SHOWN:])
-        named.append(f"{len(held) - SHOWN} more with {format_bytes(rest)}")
+    named = [f"{graph.values[v].name!r} {format_bytes(graph.values[v].bytes)}" for v in held[:MAX_VALUES_SHOWN]]
+    if len(held) > MAX_VALUES_SHOWN:
+        rest = sum(graph.values[v].bytes for v in held[MAX_VALUES_SHOWN:])
+        named.append(f"{len(held) - MAX_VALUES_SHOWN} more with {format_bytes(rest)}")
     alive = ", ".join(named) if named else "nothing"
     return OutOfMemoryError(
         f"memory ran out at {plan.text(statement)!r} (statement {index + 1} of {len(plan.statements)}, stage "
@@ -71,7 +71,7 @@ def explain_oom(plan: Plan, forget: Callable[[], None], at: Callable[[], int | N
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        explained = shortage(plan, at() if at is not None else _statement_of(error))
+        explained = oom_error(plan, at() if at is not None else _statement_of(error))
         traceback.clear_frames(error.__traceback__)  # locals there hold tensors
     if explained is not None:
         forget()

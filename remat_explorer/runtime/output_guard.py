@@ -42,7 +42,7 @@ class OutputReads:
         return self._plan.peak - int(during.max()) if len(during) else 0
 
     @cached_property
-    def of_autograd(self) -> frozenset[Node]:
+    def read_by_autograd(self) -> frozenset[Node]:
         """The nodes that plain PyTorch's backward pass reads, too."""
         graph, program = self._plan.graph, self._program
         reads: set[Node] = set()
@@ -77,7 +77,7 @@ class OutputGuard:
             if not numbers:
                 continue
             size = _bytes(saved[place])
-            if node not in reads.of_autograd and (size <= SMALL or size <= room):
+            if node not in reads.read_by_autograd and (size <= SMALL or size <= room):
                 saved[place] = saved[place].clone()
                 room -= size
                 continue
@@ -99,7 +99,7 @@ class OutputGuard:
                 continue
             why = (
                 "which reads it, here as in plain PyTorch"
-                if sources & self._reads.of_autograd
+                if sources & self._reads.read_by_autograd
                 else "and this plan computes again from it what it did not keep"
             )
             raise ExecutionError(

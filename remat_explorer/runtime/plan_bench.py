@@ -219,7 +219,7 @@ class PlanBench:
             return found
         reason = ""
         try:
-            begins, varying = self._beginning(reference)
+            begins, varying = self._first_difference(reference)
             return dataclasses.replace(found, begins=begins, varying=varying)
         except OutOfMemoryError:
             reason = "memory ran out"
@@ -233,7 +233,7 @@ class PlanBench:
             found, begins=FirstDifference(reason=f"where the difference begins could not be found out: {reason}")
         )
 
-    def _beginning(self, reference: FinalState) -> tuple[FirstDifference, tuple[Difference, ...]]:
+    def _first_difference(self, reference: FinalState) -> tuple[FirstDifference, tuple[Difference, ...]]:
         """Where it begins, and how far plain PyTorch is from itself."""
         self.start.rewind()
         observed = ObservedPlan(self.interpreter, self.registers(), self.cancelled)

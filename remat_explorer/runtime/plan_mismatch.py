@@ -100,10 +100,10 @@ def difference_of_models(planned: ModelState, now: ModelState) -> Words:
     """The first thing in the model that differs, or two empty texts."""
     if words := _of_tensors(planned, now):
         return words
-    found = sorted(planned.changed(now), key=lambda change: _rank(change[1]))
+    found = sorted(planned.changes(now), key=lambda change: _rank(change[1]))
     for place, name, then, content in found:
         return _of_attribute(planned, place, name, then, content)
-    if planned.home != now.home:
+    if planned.placement != now.placement:
         return "the model lies elsewhere than where the plan was made for", "Plan anew"
     return "", ""
 
@@ -151,10 +151,10 @@ def _of_attribute(planned: ModelState, place: Any, name: str, then: Content, now
         return text, f"Call train() and eval() before rematerialize as they shall be in training, or {ANEW}"
     if name in HOOKS:
         return _of_hooks(name, module, then, now, before)
-    path, old, new = innermost(name, then, now)
+    path, old, new = innermost_difference(name, then, now)
     if then.kind == now.kind == "module":
         return f"{path} of {module} is another module than the one that the plan was made with", before
-    described, planned_as = words(new), words(old)
+    described, planned_as = describe(new), describe(old)
     advice = f"Set it before rematerialize, or {ANEW} for each value"
     if described != planned_as:
         return f"the attribute {path} of {module} is {described}, but the plan was made for {planned_as}", advice
@@ -168,13 +168,13 @@ def _of_hooks(name: str, module: str, then: Content, now: Content, before: str) 
     old, new = ([content for _, content in hooks.items] for hooks in (then, now))
     added = next((hook for hook in new if hook not in old), None)
     if added is not None:
-        return f"the {kind} {words(added)} of {module} was registered after the plan was made", before
+        return f"the {kind} {describe(added)} of {module} was registered after the plan was made", before
     removed = next((hook for hook in old if hook not in new), None)
-    which = f"the {kind} {words(removed)}" if removed is not None else f"a {kind}"
+    which = f"the {kind} {describe(removed)}" if removed is not None else f"a {kind}"
     return f"{which} of {module} was removed after the plan was made", before
 
 
-def innermost(path: str, old: Content, new: Content) -> tuple[str, Content, Content]:
+def innermost_difference(path: str, old: Content, new: Content) -> tuple[str, Content, Content]:
     """The first part in which two contents differ, such as a field of a configuration, by its path."""
     if old.kind == new.kind and old.kind in ("container", "object") and old.value is new.value:
         then, now = dict(old.items), dict(new.items)
@@ -182,14 +182,14 @@ def innermost(path: str, old: Content, new: Content) -> tuple[str, Content, Cont
         for key in [*then, *(key for key in now if key not in then)]:
             if then.get(key, missing) != now.get(key, missing):
                 place = f"{path}.{key}" if old.kind == "object" else f"{path}[{key!r}]"
-                return innermost(place, then.get(key, missing), now.get(key, missing))
+                return innermost_difference(place, then.get(key, missing), now.get(key, missing))
     return path, old, new
 
 
-def words(content: Content) -> str:
+def describe(content: Content) -> str:
     """What an attribute holds, for people.
 
-    >>> words(Content("plain", (float, 0.1)))
+    >>> describe(Content("plain", (float, 0.1)))
     '0.1'
     """
     value = content.value

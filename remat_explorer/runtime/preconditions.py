@@ -32,7 +32,7 @@ from remat_explorer.capture.step.training_step import unwrapped
 from remat_explorer.capture.step.variables import Variable
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.call_signature import shares_parametrizations
-from remat_explorer.runtime.plan_mismatch import innermost, words
+from remat_explorer.runtime.plan_mismatch import describe, innermost_difference
 
 
 def require_plannable(model: nn.Module) -> None:
@@ -236,7 +236,7 @@ def attributes_after_forward(
         found = rehearse(model, args, kwargs, loss)
     except Exception as error:  # whatever a person's model does without numbers
         raise ExecutionError(
-            f"{_change(model, changes)}, and whether a second pass would change it again cannot be told "
+            f"{_in_words(model, changes)}, and whether a second pass would change it again cannot be told "
             f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}). A plan does not run "
             "forward, so it could become stale. If it is a cache that the first pass fills, run the model once before "
             f"rematerialize; else {_INSTEAD}"
@@ -244,18 +244,18 @@ def attributes_after_forward(
     if found.restless:
         again = {place: changes.get(place, change) for place, change in found.restless.items()}
         raise ExecutionError(
-            f"{_change(model, again)}, in every pass anew. A plan does not run forward, so it would be stale: "
+            f"{_in_words(model, again)}, in every pass anew. A plan does not run forward, so it would be stale: "
             f"{_INSTEAD}"
         )
     if found.from_data:
         raise ExecutionError(
-            f"{_change(model, found.from_data)}, in the first pass alone, which depends on its inputs or computes "
+            f"{_in_words(model, found.from_data)}, in the first pass alone, which depends on its inputs or computes "
             "something else than later ones. A plan is for all steps: run the model once before rematerialize"
         )
     new = {place: changes[place] for place in found.left if place in changes and not is_marked(changes[place][0])}
     if new:
         warnings.warn(
-            f"{_change(model, new)}. A plan does not run forward: after its steps such attributes are not there, and "
+            f"{_in_words(model, new)}. A plan does not run forward: after its steps such attributes are not there, and "
             "to compute with them is an error. Return from forward what is needed",
             stacklevel=5,
         )
@@ -275,7 +275,7 @@ def _require_own_inputs(model: nn.Module, changes: Changes) -> None:
                 stacklevel=6,
             )
             continue
-        words = _change(model, {place: change})
+        words = _in_words(model, {place: change})
         if not given.is_returned:
             raise ExecutionError(
                 f"{words}. A plan does not run forward, and its caller would not find it there: return it from forward"
@@ -287,15 +287,15 @@ def _require_own_inputs(model: nn.Module, changes: Changes) -> None:
         )
 
 
-def _change(model: nn.Module, changes: Changes) -> str:
+def _in_words(model: nn.Module, changes: Changes) -> str:
     (path, name), change = next(iter(changes.items()))
-    what, before, after = innermost("" if isinstance(path, Variable) else name, *change)
+    what, before, after = innermost_difference("" if isinstance(path, Variable) else name, *change)
     others = f" (and {len(changes) - 1} more)" if len(changes) > 1 else ""
     if isinstance(path, Variable):
         at = f", at {what.removeprefix('.')}" if what else ""
-        return f"forward or the loss changes {path.words}{at}{others}, from {words(before)} to {words(after)}"
+        return f"forward or the loss changes {path.words}{at}{others}, from {describe(before)} to {describe(after)}"
     kind = type(model.get_submodule(path)).__name__
     return (
         f"forward changes the attribute {what} of {f'{path!r} ({kind})' if path else f'the model ({kind})'}{others}, "
-        f"from {words(before)} to {words(after)}"
+        f"from {describe(before)} to {describe(after)}"
     )

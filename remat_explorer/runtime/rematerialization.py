@@ -41,7 +41,7 @@ from remat_explorer.runtime.plan_mismatch import (
 from remat_explorer.runtime.preconditions import require_first_call, require_plain_surroundings, require_plannable
 from remat_explorer.runtime.random_state import RandomStates
 from remat_explorer.runtime.size_variants import SizeVariants, differ_only_in_sizes
-from remat_explorer.runtime.step_planner import StepPlanner, TrainingPlan, together
+from remat_explorer.runtime.step_planner import StepPlanner, TrainingPlan, agree_on_plan
 from remat_explorer.runtime.training_run import TrainingRun, train
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.memory.smallest_known import Budget, is_relative, is_smallest
@@ -204,7 +204,7 @@ class Rematerialization:
         if processes is None:
             planned = self._plan_for(args, kwargs)
         else:
-            planned = together(processes, lambda: self._plan_for(args, kwargs), attrgetter("digest"))
+            planned = agree_on_plan(processes, lambda: self._plan_for(args, kwargs), attrgetter("digest"))
         if not self.has_run:
             self.has_run, self.training = True, self.model.training
         args, kwargs = planned.convention.apply(args, kwargs)
@@ -212,8 +212,8 @@ class Rematerialization:
             self._warn_of_several_calls(planned)
         tensors = tensors_in((args, kwargs))
         outputs = train(planned.code, self.model, plain_inputs(args, kwargs), tensors, self.runs.add)
-        if planned.left:
-            leave(self.model, planned.left)
+        if planned.left_tensors:
+            leave(self.model, planned.left_tensors)
         return planned.code.program.returned.filled(outputs)
 
     def calls_plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -250,7 +250,7 @@ class Rematerialization:
     def _plan_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TrainingPlan:
         if not self.has_run:
             self._before_first_step(args, kwargs)
-        planned, broken = self._plan_at_hand(args, kwargs)
+        planned, broken = self._find_plan(args, kwargs)
         if planned is not None:
             self.plans.remove(planned)
         else:
@@ -259,7 +259,7 @@ class Rematerialization:
         self._forget_unused()
         return planned
 
-    def _plan_at_hand(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TrainingPlan | None, Broken | None]:
+    def _find_plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TrainingPlan | None, Broken | None]:
         """A plan that serves these inputs, if there is one; else what one would read out of them otherwise."""
         broken: Broken | None = None
         called, now, convention = (args, kwargs), None, None
@@ -270,8 +270,8 @@ class Rematerialization:
             fits = planned.signature.matches(now)
             if not exactly:
                 fits = not fits and planned.signature.serves_with_fewer(now)  # each plan is read for once
-            if fits and planned.state.holds():
-                broken = planned.broken(self.model, *called)
+            if fits and planned.state.is_unchanged():
+                broken = planned.broken_assumption(self.model, *called)
                 if not broken:
                     return planned, None
         return None, broken
@@ -284,7 +284,7 @@ class Rematerialization:
 
     def _new_plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], broken: Broken | None) -> TrainingPlan:
         last = self.plans[-1].state
-        if last.has_moved(last.now()):
+        if last.has_moved(last.current()):
             return self.planner.plan(self.model, *self._with_gradients(args, kwargs))
         limit = self._budget_anew()
         if self.resolve or not broken:
@@ -305,7 +305,7 @@ class Rematerialization:
         The smallest budget is that of each step.
         """
         asked, state = self.planner.budget, self.first.state
-        if is_smallest(asked) or (is_relative(asked) and state.lies_elsewhere(state.now())):
+        if is_smallest(asked) or (is_relative(asked) and state.lies_elsewhere(state.current())):
             return asked  # type: ignore[return-value]
         return self.first.solution.budget
 
@@ -321,7 +321,7 @@ class Rematerialization:
             low = str(autocast.types[0][1]).removeprefix("torch.")
             what = f"if both calls are in one torch.autocast, plain PyTorch adds the gradients of a weight in {low}"
             advice = "Give each call a torch.autocast of its own, or cache_enabled=False; or call"
-        elif name := planned.code.summed:
+        elif name := planned.code.reused_parameter:
             what = f"one pass uses {name!r} several times, and plain PyTorch adds its gradients in another order"
             advice = "Call"
         else:
@@ -353,9 +353,9 @@ class Rematerialization:
         example, self.example = self.example, None
         if self._forward_was_replaced:
             self._forward_was_replaced = False
-            self._plan_first(*((example and example.adapt_to_loop(args, kwargs)) or (args, kwargs)))
+            self._replan(*((example and example.adapt_to_loop(args, kwargs)) or (args, kwargs)))
             return
-        state, now = self.first.state, self.first.state.now()
+        state, now = self.first.state, self.first.state.current()
         if example is None or self.resolve or self.planner.budget is None or state.has_moved(now):
             return
         called = self.first.convention.apply(args, kwargs)
@@ -367,9 +367,9 @@ class Rematerialization:
         if inputs is None and state.lies_elsewhere(now):
             inputs = self._with_gradients(*called)
         if state.shapes.keys() <= now.shapes.keys() and inputs is not None:
-            self._plan_first(*inputs)
+            self._replan(*inputs)
 
-    def _plan_first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _replan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.first = self.planner.plan(self.model, args, kwargs)
         self.plans = [self.first]
 
@@ -382,7 +382,7 @@ class Rematerialization:
         """What the plan that ran last was not made for, and what to do."""
         planned = self.plans[-1]
         args, kwargs = planned.convention.apply(args, kwargs)
-        now, state = Signature.of(args, kwargs, self.model), planned.state.now()
+        now, state = Signature.of(args, kwargs, self.model), planned.state.current()
         if planned.state.lies_elsewhere(state):  # then so do the inputs
             return difference_of_models(planned.state, state)
         if not differ_only_in_sizes(planned.signature, now):

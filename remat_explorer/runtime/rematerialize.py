@@ -30,7 +30,7 @@ from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.call_signature import ExampleInputs, counts_to_tensors
 from remat_explorer.runtime.preconditions import require_plain_surroundings, require_plannable
 from remat_explorer.runtime.rematerialization import FORWARD_NOT_CALLED, Rematerialization
-from remat_explorer.runtime.step_planner import StepPlanner, together
+from remat_explorer.runtime.step_planner import StepPlanner, agree_on_plan
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.memory.smallest_known import Budget, require_budget
@@ -51,7 +51,7 @@ class ForwardAttribute:
 
     >>> import inspect
     >>> class Looked:
-    ...     forward = Forward(nn.Linear(2, 2))
+    ...     forward = ForwardAttribute(nn.Linear(2, 2))
     >>> inspect.signature(Looked.forward)
     <Signature (self, /, input: torch.Tensor) -> torch.Tensor>
     """
@@ -368,7 +368,7 @@ def rematerialize(
     if processes is None:
         planned = planner.plan(model, args, kwargs)
     else:
-        planned = together(processes, lambda: planner.plan(model, args, kwargs), attrgetter("digest"))
+        planned = agree_on_plan(processes, lambda: planner.plan(model, args, kwargs), attrgetter("digest"))
     if more := planned.code.program.returned.other_losses:
         warnings.warn(
             f"beside its loss the model returns {more} more that could be a loss, which a plan leaves out: it is None "

@@ -49,7 +49,7 @@ def retaining_peak(plan: Plan) -> int:
     return peak
 
 
-def within(graph: Graph, budget: Budget, solve_at: Callable[[Budget], Solution]) -> Solution:
+def solve_within(graph: Graph, budget: Budget, solve_at: Callable[[Budget], Solution]) -> Solution:
     """A solution whose `retaining_peak` keeps to a budget, which is then the solution's own.
 
     The budget is asked for first, as one of the ordinary peak, and then others, the same for every budget of a graph,

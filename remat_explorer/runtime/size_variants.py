@@ -92,11 +92,11 @@ def carry_over_schedule(
         schedule = check_schedule(solution.schedule.on(graph), solution.budget).schedule
     except ScheduleError as error:
         raise ExecutionError(f"it is refused for these inputs: {error}") from None
-    if retain and (most := _most(schedule, REQUESTED, retain)) > solution.budget:
+    if retain and (most := _required_bytes(schedule, REQUESTED, retain)) > solution.budget:
         raise ExecutionError(
             f"with what is retained it needs {exact_bytes(most)}, above the budget of {exact_bytes(solution.budget)}"
         )
-    if (most := _most(schedule, budget_means)) > solution.budget:
+    if (most := _required_bytes(schedule, budget_means)) > solution.budget:
         raise ExecutionError(
             f"PyTorch's allocator is predicted to reserve {exact_bytes(most)} for it, above the budget of "
             f"{exact_bytes(solution.budget)}"
@@ -112,13 +112,13 @@ def checkpoint_all_within(graph: Graph, budget: int, budget_means: str, retain: 
     (True, 10)
     """
     schedule = checkpoint_all(graph)
-    if _most(schedule, budget_means, retain) > budget:
+    if _required_bytes(schedule, budget_means, retain) > budget:
         return None
     schedule = check_schedule(schedule, budget).schedule
     return Solution(graph, "checkpoint-all", Status.FEASIBLE, budget, schedule, None, 0.0)
 
 
-def _most(schedule: Schedule, budget_means: str, retain: bool = False) -> int:
+def _required_bytes(schedule: Schedule, budget_means: str, retain: bool = False) -> int:
     """The bytes of a schedule that are held against its budget."""
     retained = retaining_peak(Plan.of(schedule)) if retain else 0
     return max(retained, reserved_of(schedule) if budget_means == RESERVED else Plan.peak_of(schedule))
@@ -193,7 +193,7 @@ def transfer_profile(
     return Profile(costs, workspace, tuple(takes_over), sizes, resident_bytes).of(smaller)
 
 
-_OTHERWISE = f"Pad the inputs to the planned size, or {ANEW}"
+_PAD_ADVICE = f"Pad the inputs to the planned size, or {ANEW}"
 _LARGEST_FIRST = "Rematerialize with the largest inputs that there will be, from which all smaller ones follow"
 MAX_CACHE_VARIANTS = 8  # plans for other contents of what a model keeps; more are made if ``resolve`` is set
 _CALLER = 9  # from where a warning is given to the call of the model
@@ -259,28 +259,28 @@ class SizeVariants:
         Raises:
             ExecutionError: if a schedule cannot be carried over, and none shall be searched for; if none fits.
         """
-        relatives = self._relatives(args, kwargs)
-        if not relatives:
+        similar = self._similar_plans(args, kwargs)
+        if not similar:
             return None
-        larger = [(planned, called, now) for planned, called, now in relatives if covers(planned.signature, now)]
+        larger = [(planned, called, now) for planned, called, now in similar if covers(planned.signature, now)]
         if not larger:
-            return self._of_larger(*relatives[-1])
-        larger.sort(key=lambda one: _elements(one[0].signature))
+            return self._plan_larger(*similar[-1])
+        larger.sort(key=lambda one: _input_elements(one[0].signature))
         planned, called, now = larger[0]
-        if not (self.resolve or planned.state.holds()):
-            what, _ = difference_of_models(planned.state, planned.state.now())
+        if not (self.resolve or planned.state.is_unchanged()):
+            what, _ = difference_of_models(planned.state, planned.state.current())
             warnings.warn(f"{what}. The step is traced again for that", stacklevel=_CALLER - 1)
         captured = self.planner.capture(self.model, *called, like=planned.code.program)
         reading = captured.program.assumptions.truths
         alike = [one for one, _, _ in larger if one.code.program.assumptions.truths == reading]
         planned = alike[0] if alike else planned
         try:
-            made = captured.planned(self._carry_over(planned, captured), measured=False)
+            made = captured.plan_with(self._carry_over(planned, captured), measured=False)
         except ExecutionError as error:
-            made = self._of_other_operations(planned, called, now, captured, f"{error}", turned=not alike)
+            made = self._plan_other_operations(planned, called, now, captured, f"{error}", turned=not alike)
         return dataclasses.replace(made, convention=planned.convention)
 
-    def _relatives(
+    def _similar_plans(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> list[tuple[TrainingPlan, Arguments, Signature]]:
         """Plans that were measured, for the model but for its caches, with the inputs as they are passed for each.
@@ -294,18 +294,20 @@ class SizeVariants:
             alike = differ_only_in_sizes(planned.signature, now) and planned.signature.surroundings == now.surroundings
             if alike and now.wants_less_than(planned.signature):
                 alike, called = not self.resolve, with_gradients_of(planned.signature, *called)
-            if planned.measured and alike and (planned.state.holds() or self._differs_in_caches(planned.state)):
+            if planned.measured and alike and (planned.state.is_unchanged() or self._differs_in_caches(planned.state)):
                 found.append((planned, called, now))
         return found
 
     def _differs_in_caches(self, state: ModelState) -> bool:
         """Whether a plan may be carried over to what the model keeps now; not where that changes again and again."""
-        others = sum(not planned.state.holds() for planned in self.plans)
-        return self.planner.budget is not None and others < MAX_CACHE_VARIANTS and state.differs_in_caches(state.now())
+        others = sum(not planned.state.is_unchanged() for planned in self.plans)
+        return (
+            self.planner.budget is not None and others < MAX_CACHE_VARIANTS and state.differs_in_caches(state.current())
+        )
 
     def _difference(self, planned: TrainingPlan, called: Arguments, now: Signature) -> str:
         what, _ = difference_of_inputs(planned.signature, now, planned.paths, paths_of(*called))
-        return what or difference_of_models(planned.state, planned.state.now())[0]
+        return what or difference_of_models(planned.state, planned.state.current())[0]
 
     def _carry_over(self, larger: TrainingPlan, captured: CapturedStep) -> Solution:
         program = captured.program
@@ -322,9 +324,11 @@ class SizeVariants:
         if checkpoint_all_peak(captured.program.graph) > budget:
             return None
         planner = self.planner
-        return checkpoint_all_within(planner.profiled(captured), budget, planner.budget_means, planner.retain_graph)
+        return checkpoint_all_within(
+            planner.profile_captured(captured), budget, planner.budget_means, planner.retain_graph
+        )
 
-    def _of_other_operations(
+    def _plan_other_operations(
         self,
         planned: TrainingPlan,
         called: Arguments,
@@ -336,18 +340,18 @@ class SizeVariants:
     ) -> TrainingPlan:
         budget = planned.solution.budget
         if (everything := self._checkpoint_all(captured, budget)) is not None:
-            return captured.planned(everything)
+            return captured.plan_with(everything)
         what = f"{self._difference(planned, called, now)}. Its schedule does not serve here, since {why}"
         if self.planner.budget is None and not self.resolve:
             raise ExecutionError(
-                f"{what}, and keeping everything does not fit into the budget of {exact_bytes(budget)}. {_OTHERWISE}"
+                f"{what}, and keeping everything does not fit into the budget of {exact_bytes(budget)}. {_PAD_ADVICE}"
             ) from None
         if not self.resolve:
             what = f"for the first time, a step reads {captured.program.assumptions}" if turned else what
             warnings.warn(f"{what}. It is planned anew", stacklevel=_CALLER)
-        return self.planner.plan_of(captured, self.limit)
+        return self.planner.plan_captured(captured, self.limit)
 
-    def _of_larger(self, planned: TrainingPlan, called: Arguments, now: Signature) -> TrainingPlan:
+    def _plan_larger(self, planned: TrainingPlan, called: Arguments, now: Signature) -> TrainingPlan:
         what = self._difference(planned, called, now)
         if self.planner.budget is None and not self.resolve:
             raise ExecutionError(
@@ -360,6 +364,6 @@ class SizeVariants:
         return made
 
 
-def _elements(signature: Signature) -> int:
+def _input_elements(signature: Signature) -> int:
     """How many numbers the input tensors have."""
     return sum(math.prod(leaf.shape) for leaf in signature.leaves if isinstance(leaf, Layout))

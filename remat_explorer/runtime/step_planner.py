@@ -40,7 +40,7 @@ from remat_explorer.runtime.call_signature import CallingConvention, Signature, 
 from remat_explorer.runtime.forward_backward import ForwardBackward
 from remat_explorer.runtime.model_state import ModelState
 from remat_explorer.runtime.preconditions import attributes_after_forward, require_plannable, require_registered
-from remat_explorer.runtime.retain_graph import MAX_SOLVES, retaining_peak, within
+from remat_explorer.runtime.retain_graph import MAX_SOLVES, retaining_peak, solve_within
 from remat_explorer.solution import Solution, capture_options_of
 from remat_explorer.solvers import minimum_budget, solve
 from remat_explorer.solvers.base import Progress
@@ -95,7 +95,7 @@ def collectives_digest(plan: Plan, program: Program) -> int:
     return 1 + int.from_bytes(hashlib.sha256(json.dumps(order).encode()).digest()[:7], "big")
 
 
-def together(processes: Processes, planning: Callable[[], _Plan], digest: Callable[[_Plan], int]) -> _Plan:
+def agree_on_plan(processes: Processes, planning: Callable[[], _Plan], digest: Callable[[_Plan], int]) -> _Plan:
     """The plan of a step, after every process has found one with the same collectives in the same order.
 
     Args:
@@ -141,16 +141,16 @@ class TrainingPlan:
     processes: Processes | None = None
 
     @cached_property
-    def left(self) -> dict[Place, Content]:
+    def left_tensors(self) -> dict[Place, Content]:
         """Attributes in which a forward pass would have left tensors, with what it leaves there."""
-        return self.state.left
+        return self.state.left_tensors
 
     @cached_property
     def digest(self) -> int:
         """Of the collectives of its plan."""
         return collectives_digest(self.code.plan, self.code.program)
 
-    def broken(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Broken | None:
+    def broken_assumption(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Broken | None:
         """What would be read out of these inputs, or out of buffers, that it was not made for, or None."""
         return self.code.program.assumptions.broken(model, plain_inputs(args, kwargs))
 
@@ -179,7 +179,7 @@ class CapturedStep:
         """Where the model lies."""
         return next(self.model.parameters()).device
 
-    def planned(self, solution: Solution, measured: bool = True) -> TrainingPlan:
+    def plan_with(self, solution: Solution, measured: bool = True) -> TrainingPlan:
         """The code of a solution of this step.
 
         Raises:
@@ -221,20 +221,20 @@ class StepPlanner:
         Raises:
             CaptureError, ExecutionError, SolutionError, QuantityError: as `remat_explorer.rematerialize`.
         """
-        return self.plan_of(self.capture(model, args, kwargs), within)
+        return self.plan_captured(self.capture(model, args, kwargs), within)
 
-    def plan_of(self, captured: CapturedStep, within: Budget | None = None) -> TrainingPlan:
+    def plan_captured(self, captured: CapturedStep, within: Budget | None = None) -> TrainingPlan:
         """The same for a step that is traced already."""
-        graph = self.profiled(captured)
+        graph = self.profile_captured(captured)
         if within is None and self.solution is not None:
-            solution = self._given(graph, self.solution)
+            solution = self._checked_solution(graph, self.solution)
         else:
             asked = self.budget if within is None else within
-            solution = solve_on_first_process(captured.processes, graph, lambda: self._solved(graph, asked))
+            solution = solve_on_first_process(captured.processes, graph, lambda: self._solve(graph, asked))
         self._require_schedule(solution)
-        return captured.planned(solution)
+        return captured.plan_with(solution)
 
-    def profiled(self, captured: CapturedStep) -> Graph:
+    def profile_captured(self, captured: CapturedStep) -> Graph:
         """The graph of a step with what its operations take where the model lies."""
         program, given = captured.program, (captured.model, captured.args, captured.kwargs, self.loss)
         return profile(program.graph, *given, device=str(captured.device), exact=False, program=program)
@@ -266,7 +266,7 @@ class StepPlanner:
                 return options
         return CaptureOptions(optimizer=self.optimizer)
 
-    def _given(self, graph: Graph, solution: Solution | str | Path) -> Solution:
+    def _checked_solution(self, graph: Graph, solution: Solution | str | Path) -> Solution:
         found = solution.on(graph) if isinstance(solution, Solution) else Solution.load_schedule(solution, graph)
         if self.budget_means == RESERVED and found.schedule and reserved_of(found.schedule) > found.budget:
             raise SolutionError(
@@ -280,7 +280,7 @@ class StepPlanner:
             )
         return found
 
-    def _solved(self, graph: Graph, budget: Budget | None) -> Solution:
+    def _solve(self, graph: Graph, budget: Budget | None) -> Solution:
         if budget is None:
             raise ExecutionError('there is nothing to plan with; give budget=..., such as "2 GiB", or solution=...')
         settings = {"on_progress": self.on_progress, "cache": self.cache, "budget_means": self.budget_means}
@@ -290,7 +290,7 @@ class StepPlanner:
         def solve_at(asked: Budget) -> Solution:
             return solve(graph, asked, self.strategy, self.time_limit / MAX_SOLVES, self.solver, **settings)
 
-        return within(graph, budget, solve_at)
+        return solve_within(graph, budget, solve_at)
 
     def _require_schedule(self, solution: Solution) -> None:
         if solution.schedule is not None:

@@ -263,10 +263,10 @@ def test_without_memory_for_the_search_the_measurement_says_so(tampered, monkeyp
     graph = rx.capture(model, args)
     tampered(0, enlarged)
 
-    def short(tensor: torch.Tensor) -> None:
+    def short(recorder: FingerprintRecorder, tensors: list[torch.Tensor]) -> None:
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr("remat_explorer.runtime.first_difference.fingerprint", short)  # of plain PyTorch's run
+    monkeypatch.setattr(FingerprintRecorder, "_look_at", short)  # of plain PyTorch's run
     found = comparison_of(measured(checkpoint_all(graph), model, args))
     assert not found.gradients_equal
     assert found.begins_text == "where the difference begins could not be found out: memory ran out"

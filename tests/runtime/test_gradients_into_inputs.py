@@ -23,7 +23,7 @@ ROADS = {"keeping": keeping, "recomputing": recomputing}
 
 @pytest.fixture(autouse=True)
 def _every_gradient_at_once(monkeypatch):
-    monkeypatch.setattr(gradient_handover, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(gradient_handover, "MIN_SECONDS", 0.0)
 
 
 def backbone() -> nn.Module:

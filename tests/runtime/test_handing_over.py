@@ -24,7 +24,7 @@ WIDE = torch.randn(256, 32)
 @pytest.fixture(autouse=True)
 def _every_gradient_at_once(monkeypatch):
     """What takes no time is handed over, too."""
-    monkeypatch.setattr(gradient_handover, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(gradient_handover, "MIN_SECONDS", 0.0)
 
 
 def layers(count: int = 8) -> nn.Module:
@@ -90,7 +90,7 @@ def test_hooks_run_in_the_order_of_plain_pytorch_while_the_plan_goes_on(trained)
 
 
 def test_what_takes_no_time_is_handed_over_together(monkeypatch, trained):
-    monkeypatch.setattr(gradient_handover, "LEAST_SECONDS", 1.0)
+    monkeypatch.setattr(gradient_handover, "MIN_SECONDS", 1.0)
     (handover,) = trained.rematerialization.plans[0].code.handovers
     assert len(handover) == 16
 

@@ -59,7 +59,7 @@ def test_a_smaller_batch_takes_the_schedule_and_its_plan_is_kept(monkeypatch):
 
 
 def test_of_the_plans_for_other_sizes_the_last_used_are_kept(monkeypatch):
-    monkeypatch.setattr(rematerialization, "MOST_SIZES", 2)
+    monkeypatch.setattr(rematerialization, "MAX_SIZE_VARIANTS", 2)
     planned = trained(layers())
     for batch in (40, 30, 40, 20):
         assert_like_plain(planned, X[:batch])

@@ -44,7 +44,7 @@ class Buffer:
     over: frozenset[int] = frozenset()
 
 
-class Order:
+class KernelOrder:
     """Operations in the order of a plan, some of them joined to kernels, and the memory that this takes.
 
     A kernel needs all that it reads and all that it writes at one time; what only its own operations read is never in
@@ -56,7 +56,7 @@ class Order:
 
     >>> made = [Buffer(4, k, (k + 1,), (k + 1,)) for k in range(2)]
     >>> order = Order(3, [*made, Buffer(4, 2, (), held=True)])
-    >>> order.peak, order.joined(0, 1).peak, order.joined(0, 1).joined(1, 2).peak
+    >>> order.peak, order.fuse(0, 1).peak, order.fuse(0, 1).fuse(1, 2).peak
     (8, 8, 4)
     """
 
@@ -74,7 +74,7 @@ class Order:
         """Where the kernel of an operation runs; kernels run in the order of their places."""
         return int(self._state.place[self._state.kernel[operation]])
 
-    def joined(self, one: int, other: int) -> Order | None:
+    def fuse(self, one: int, other: int) -> KernelOrder | None:
         """The order in which two operations, and what is joined to them, run in one kernel where that takes least.
 
         The kernel runs where the later one of the two ran, or where the earlier one did. None if something in between
@@ -96,7 +96,7 @@ class Order:
         found = {int(state.kernel[k]) for member in state.members(moved) for k in related[member]}
         return any(state.place[early] < state.place[kernel] < state.place[late] for kernel in found)
 
-    def _with(self, early: int, late: int, place: int) -> Order:
+    def _with(self, early: int, late: int, place: int) -> KernelOrder:
         state = self._state.copy()
         members = [*state.members(early), *state.members(late)]
         state.kernel[members] = early
@@ -229,8 +229,10 @@ class FusionWithinBudget(InductorChoices):
         self.peak: int | None = None
         self.called: set[int] = set()
         self._parts, self._budget, self._unforeseen = parts, budget, unforeseen
-        self._order: Order | None = None
-        self._joined: tuple[str, str, Order] | None = None  # what was last allowed; Inductor may still decide otherwise
+        self._order: KernelOrder | None = None
+        self._joined: tuple[str, str, KernelOrder] | None = (
+            None  # what was last allowed; Inductor may still decide otherwise
+        )
 
     def uuid(self) -> None:
         """None: what is compiled by these choices is not kept."""
@@ -260,7 +262,7 @@ class FusionWithinBudget(InductorChoices):
             return True
         self._take_over(scheduler)
         one, other = node1.get_first_name(), node2.get_first_name()
-        joined = self._order.joined(self._number[one], self._number[other])
+        joined = self._order.fuse(self._number[one], self._number[other])
         if joined is None or joined.peak > max(self._room, self._order.peak):
             return False
         self._joined = one, other, joined
@@ -281,7 +283,7 @@ class FusionWithinBudget(InductorChoices):
             self.called.update(called.values())
             ways = [planned.solution.graph.operations[number].implementations[0] for number in called.values()]
             during = [Buffer(way.workspace, k, ()) for k, way in zip(called, ways, strict=True)]
-            self._order = Order(len(nodes), [*buffers_of(nodes, self._number, held), *during])
+            self._order = KernelOrder(len(nodes), [*buffers_of(nodes, self._number, held), *during])
         return nodes
 
     def _take_over(self, scheduler: Any) -> None:
@@ -297,11 +299,11 @@ class FusionWithinBudget(InductorChoices):
         if self._order is None:
             return nodes
         self._take_over(nodes[0].scheduler)
-        order: Order | None = self._order
+        order: KernelOrder | None = self._order
         for node in nodes:
             first, *others = (self._number[member.get_name()] for member in node.get_nodes())
             for other in others:
-                order = order and order.joined(first, other)
+                order = order and order.fuse(first, other)
         if order is None:
             return nodes
         self.peak = max(self.peak or 0, self._beside + order.peak)

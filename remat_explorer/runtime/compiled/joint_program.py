@@ -164,7 +164,7 @@ class GraphResult:
 
     node: Node | None
     views: Body
-    meaning: Any
+    descriptor: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,8 +228,8 @@ def joint_program(module: GraphModule, forward_results: int, in_place: bool = Tr
             state = torch.empty(size, dtype=torch.uint8)
         storages.resident_bytes += len(random) * size
     endings = [
-        GraphResult(node, Body(()) if node is None else view_of(node, storages), meaning)
-        for node, meaning in results_of(module)
+        GraphResult(node, Body(()) if node is None else view_of(node, storages), descriptor)
+        for node, descriptor in results_of(module)
     ]
     kept = len(endings) - len(written)
     number = numbered(storages)
@@ -311,8 +311,8 @@ def _without_writes(module: GraphModule) -> list[tuple[Node, Node]]:
         module.graph.erase_node(node)
     results = (*given, *(source for _, source in pairs))
     output.args = (results,)
-    meanings = list(output.meta.get("desc", ()))
-    output.meta["desc"] = [*meanings, *[None] * (len(results) - len(meanings))]
+    descriptors = list(output.meta.get("desc", ()))
+    output.meta["desc"] = [*descriptors, *[None] * (len(results) - len(descriptors))]
     return pairs
 
 

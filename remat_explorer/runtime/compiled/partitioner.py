@@ -28,7 +28,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_bytes, format_share
 from remat_explorer.runtime.compiled.joint_program import GraphResult, JointProgram, joint_program
-from remat_explorer.runtime.emitter import Emitter, NodeLookup, needed_after, reads, split_point
+from remat_explorer.runtime.emitter import Emitter, NodeLookup, needed_after, nodes_read, split_point
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import minimum_budget, solve
 from remat_explorer.solvers.memory.smallest_known import Budget, budget_of, require_budget, smallest_known
@@ -71,9 +71,9 @@ def forward_backward_graphs(plan: Plan, joint: JointProgram) -> ForwardBackwardG
     for node in joint.primals:
         forward.placeholder(node)
     forward.constants()
-    forward.statements(0, split)
+    forward.emit_statements(0, split)
     results = [forward.ending(ending) for ending in joint.forward]
-    read_last = (reads(ending.views) or {ending.node} for ending in joint.backward if ending.node is not None)
+    read_last = (nodes_read(ending.views) or {ending.node} for ending in joint.backward if ending.node is not None)
     needed = needed_after(plan, split, lambda statement: joint.program.bodies[statement.operation], read_last)
     tangents = set(joint.tangents)
     saved = [node for node in needed if node not in tangents and node.op != "get_attr"]
@@ -86,7 +86,7 @@ def forward_backward_graphs(plan: Plan, joint: JointProgram) -> ForwardBackwardG
         outputs = [
             write if out is forward.nodes[target] and place < len(results) else out for place, out in enumerate(outputs)
         ]
-    marks: list[Any] = [ending.meaning for ending in joint.forward]
+    marks: list[Any] = [ending.descriptor for ending in joint.forward]
     forward.finish(outputs, [*marks, *(SavedForBackwardsAOTOutput(i) for i in range(len(outputs) - len(marks)))])
 
     backward = _GraphEmitter(plan, joint)
@@ -99,12 +99,15 @@ def forward_backward_graphs(plan: Plan, joint: JointProgram) -> ForwardBackwardG
     for node in joint.tangents:
         backward.placeholder(node)
     backward.constants()
-    backward.statements(split, len(plan.statements))
+    backward.emit_statements(split, len(plan.statements))
     backward.finish(
-        [backward.ending(ending) for ending in joint.backward], [ending.meaning for ending in joint.backward]
+        [backward.ending(ending) for ending in joint.backward], [ending.descriptor for ending in joint.backward]
     )
     given = {
-        node for ending in joint.forward if ending.node is not None for node in reads(ending.views) or {ending.node}
+        node
+        for ending in joint.forward
+        if ending.node is not None
+        for node in nodes_read(ending.views) or {ending.node}
     }
     held, others = given & set(saved), given - set(saved) - set(joint.primals)
     return ForwardBackwardGraphs(
@@ -148,10 +151,10 @@ class _GraphEmitter(Emitter):
         local = self._calls(ending.views)
         return local[ending.node] if ending.node in local else self.nodes[ending.node]
 
-    def finish(self, outputs: Sequence[Node | None], meanings: Sequence[Any]) -> None:
+    def finish(self, outputs: Sequence[Node | None], descriptors: Sequence[Any]) -> None:
         """The end of the graph; constants that nobody reads go."""
         end = self.graph.output(tuple(outputs))
-        end.meta["desc"] = list(meanings)
+        end.meta["desc"] = list(descriptors)
         for node in reversed(self.graph.nodes):
             if node.op == "get_attr" and not node.users:
                 self.graph.erase_node(node)
@@ -163,7 +166,7 @@ class _GraphEmitter(Emitter):
         self._body(body, statement.drops)
         self._repeats = self._operation = None
 
-    def _written(self, call: Call, look_up: NodeLookup) -> Node:
+    def _emit_call(self, call: Call, look_up: NodeLookup) -> Node:
         args, kwargs = map_arg((call.args, call.kwargs), look_up)
         target: Any = call.target
         if isinstance(target, Overwriting):
@@ -180,7 +183,7 @@ class _GraphEmitter(Emitter):
             self.random[call.node].meta["val"] = self._joint.random_state
             made = self.graph.call_function(operator.getitem, (both, 1))
         made.meta = {**_meta_of(call.node), "val": value, OPERATION: self._operation}
-        return self._marked(made)
+        return self._mark(made)
 
 
 def _meta_of(node: Node) -> dict[str, Any]:

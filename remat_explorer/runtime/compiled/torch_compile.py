@@ -58,13 +58,13 @@ def trial_peak(compiled: Callable[..., Any], inputs: Sequence[Any]) -> int:
         inputs: as torch.compile gives them to a back end.
     """
     with tracing(None), _disable_current_modes(), torch.random.fork_rng(), torch.enable_grad():
-        given = [stand_in(value) if isinstance(value, torch.Tensor) else value for value in inputs]
+        given = [zeros_like_input(value) if isinstance(value, torch.Tensor) else value for value in inputs]
         device = next((value.device for value in given if isinstance(value, torch.Tensor)), torch.device("cpu"))
         _trial_step(compiled, given, None)
         return _trial_step(compiled, given, memory_meter(device))
 
 
-def stand_in(value: torch.Tensor) -> torch.Tensor:
+def zeros_like_input(value: torch.Tensor) -> torch.Tensor:
     """The parameter itself, or zeros of the size and strides of another tensor, or of a FakeTensor."""
     if isinstance(value, nn.Parameter) and not isinstance(value, FakeTensor):
         return value
@@ -125,7 +125,7 @@ def _undisturbed(program: Program) -> Iterator[None]:
 
 
 def _zero_tensor(program: Program, node: Node) -> torch.Tensor:
-    return getattr(program.module, str(node.target)) if node.op == "get_attr" else stand_in(program.fakes[node])
+    return getattr(program.module, str(node.target)) if node.op == "get_attr" else zeros_like_input(program.fakes[node])
 
 
 def _device_of(program: Program) -> torch.device:
@@ -166,7 +166,7 @@ def measured_workspace(plan: Plan, program: Program) -> Profile:
 
 
 BACKENDS = ("aot_eager", "inductor")
-REPLANS = 3  # before the smallest plan, where the measured peak exceeds the budget
+MAX_REPLANS = 3  # before the smallest plan, where the measured peak exceeds the budget
 
 
 class BudgetedBackend:
@@ -209,7 +209,7 @@ class BudgetedBackend:
             if best is None or graph.measured_peak < (best[1].measured_peak or 0):
                 best = run, graph
             excess = graph.measured_peak - asked
-            if excess <= 0 or (isinstance(budget, int) and graph.solution.budget > budget) or turn > REPLANS + 1:
+            if excess <= 0 or (isinstance(budget, int) and graph.solution.budget > budget) or turn > MAX_REPLANS + 1:
                 break  # it keeps to the budget, or there is no smaller plan
             if turn == 1 and parts.program is not None and graph.solution.plan is not None:
                 if fusion is None:
@@ -217,7 +217,7 @@ class BudgetedBackend:
                 else:
                     budget = asked - max(0, (graph.fused_peak or 0) - graph.predicted_peak)
                     measured = partial(with_workspace, workspace=workspace_of(parts.program, fusion.called))
-            elif turn <= REPLANS:
+            elif turn <= MAX_REPLANS:
                 budget = max(1, min(graph.solution.budget, graph.predicted_peak) - excess)
             else:
                 budget = 1  # the smallest plan

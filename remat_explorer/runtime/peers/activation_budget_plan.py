@@ -22,7 +22,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations
 
 
-def first_equals(module: GraphModule) -> dict[str, str]:
+def first_equal_calls(module: GraphModule) -> dict[str, str]:
     """For each call the name of the first call with the same operator and equal arguments: its own, if it is that one.
 
     Random calls are equal to none but themselves.
@@ -47,7 +47,7 @@ def first_equals(module: GraphModule) -> dict[str, str]:
     return {node.name: keeper.name for node, keeper in equal.items() if node.op == "call_function"}
 
 
-def staged(sequence: Sequence[int]) -> list[tuple[int, int, int]]:
+def as_stages(sequence: Sequence[int]) -> list[tuple[int, int, int]]:
     """Each computation as (stage, operation, implementation), the stages of a frontier-advancing schedule.
 
     A stage ends with the first run of an operation, whose number it has; the repetitions before belong to it. Stages
@@ -65,7 +65,7 @@ def staged(sequence: Sequence[int]) -> list[tuple[int, int, int]]:
     return [(stage, k, 1) for stage, k in zip(stages, sequence, strict=True)]
 
 
-def in_order(sequence: Sequence[int]) -> list[int]:
+def sort_first_runs(sequence: Sequence[int]) -> list[int]:
     """The same computations with first runs in the order of their numbers: an operation waits for those before it.
 
     What is traced may differ from that order, where weight gradients go before input gradients.
@@ -101,7 +101,7 @@ def schedule_of(plan: Plan) -> Schedule | None:
     """
     graph = plan.graph
     runs = [statement for statement in plan.statements if isinstance(statement, Compute)]
-    computed = set(staged(in_order([run.operation for run in runs])))
+    computed = set(as_stages(sort_first_runs([run.operation for run in runs])))
     schedule = Schedule.leanest(graph, graph.n, Computations.of(computed))
     if len(computed) != len(runs) or not schedule.is_frontier_advancing:
         return None
@@ -145,7 +145,7 @@ def pytorch_budget_plan(program: Program, budget: float, solver: str = "dp") -> 
     for part in runs:
         walk.run_all(part)
     walk.run_absent()
-    return Plan.from_sequence(program.graph, staged(walk.sequence))
+    return Plan.from_sequence(program.graph, as_stages(walk.sequence))
 
 
 def _operation_of(program: Program) -> dict[str, int]:
@@ -175,7 +175,7 @@ def _last_places(names: Iterable[str], operation_of: Mapping[str, int]) -> list[
 
 def _absent(program: Program, operation_of: Mapping[str, int], present: set[int]) -> dict[int, int | None]:
     """Operations that the partitioner has no call of, each with the one that it was merged with, if there is one."""
-    first = first_equals(program.module)
+    first = first_equal_calls(program.module)
     twins = {k: operation_of[first[name]] for name, k in operation_of.items()}  # the last call of an operation stays
     return {k: twin if (twin := twins[k]) != k else None for k in range(program.graph.n) if k not in present}
 

@@ -218,7 +218,7 @@ def compare_peers(
         entries = checkpoint_entries(training, placed.model)
         ways = 1 + len(entries) + len(budgets)
         progress = _Progress(2 + len(budgets) + ways * (1 + repeats), on_progress, cancelled)
-        program, profiled = _captured(placed, loss, progress)
+        program, profiled = _capture(placed, loss, progress)
         progress.advance()
         for budget in budgets:
             entries.append(budget_entry(program, placed, training.tensors, budget, cancelled))
@@ -230,7 +230,7 @@ def compare_peers(
     return tuple(dataclasses.replace(peer, predicted_peak=None, predicted_overhead=None) for peer in measurements)
 
 
-def _captured(placed: Placed, loss: Loss | None, progress: _Progress) -> tuple[Program, bool]:
+def _capture(placed: Placed, loss: Loss | None, progress: _Progress) -> tuple[Program, bool]:
     """The program with every call an operation, and whether it could be profiled, which keeps everything in memory."""
     program = trace(placed.model, placed.args, placed.kwargs, loss, options=UNCONTRACTED)
     progress.advance()

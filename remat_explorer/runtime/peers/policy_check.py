@@ -55,7 +55,7 @@ def observed_modules(graph: Graph, modules: Sequence[str]) -> dict[str, Observed
             return None
         return observation.found()
     try:
-        with _at_hand(graph) as (training, _), _without_cache(example.model), training.explained():
+        with _runnable_step(graph) as (training, _), _without_cache(example.model), training.explained():
             training.run(observation.watching)
     except (ExecutionError, OutOfMemoryError):
         return None
@@ -81,7 +81,7 @@ def require_equal(graph: Graph, regions: list[dict[str, Any]], budget: int) -> s
     if _is_without_content(graph.example):
         return _untried("the model or its inputs have shapes, but no content")
     try:
-        with _at_hand(graph) as (training, placed), _without_cache(placed.model):
+        with _runnable_step(graph) as (training, placed), _without_cache(placed.model):
             change = functools.partial(_with_policy, placed.model, regions)
             found = _compared(training, placed, change)
             peak = graph.resident_bytes + (_peak(training, placed, change) if found.equal else 0)
@@ -148,7 +148,7 @@ def _with_policy(model: nn.Module, regions: list[dict[str, Any]]) -> Iterator[No
 
 
 @contextlib.contextmanager
-def _at_hand(graph: Graph) -> Iterator[tuple[Eager, Placed]]:
+def _runnable_step(graph: Graph) -> Iterator[tuple[Eager, Placed]]:
     """The step that a graph was captured from, in plain PyTorch.
 
     Raises:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from remat_explorer.runtime.compiled.inductor_fusion import Buffer, Order
+from remat_explorer.runtime.compiled.inductor_fusion import Buffer, KernelOrder
 
 
 def some_buffers(operations: int, draw: random.Random) -> list[Buffer]:
@@ -23,7 +23,7 @@ def some_buffers(operations: int, draw: random.Random) -> list[Buffer]:
     return buffers
 
 
-def simulated_peak(order: Order, operations: int, buffers: Sequence[Buffer]) -> int:
+def simulated_peak(order: KernelOrder, operations: int, buffers: Sequence[Buffer]) -> int:
     """The most bytes at a time, kernel by kernel: what is there, what is made, and what is read for the last time."""
     kernels: dict[int, list[int]] = {}
     for k in range(operations):
@@ -57,10 +57,10 @@ def test_the_peak_is_that_of_a_simulation_and_inputs_are_made_before_they_are_re
     draw = random.Random(seed)
     operations = draw.randint(3, 12)
     buffers = some_buffers(operations, draw)
-    order = Order(operations, buffers)
+    order = KernelOrder(operations, buffers)
     assert order.peak == simulated_peak(order, operations, buffers)
     for _ in range(2 * operations):
-        joined = order.joined(*draw.sample(range(operations), 2))
+        joined = order.fuse(*draw.sample(range(operations), 2))
         if joined is None:
             continue
         order = joined
@@ -73,17 +73,17 @@ def test_the_peak_is_that_of_a_simulation_and_inputs_are_made_before_they_are_re
 def test_kernels_do_not_move_past_what_lies_between_them() -> None:
     """0 makes what 1 reads, and 1 makes what 2 reads: 0 and 2 cannot be one kernel unless 1 is in it."""
     chain = [Buffer(1, k, (k + 1,)) for k in range(2)]
-    order = Order(3, chain)
-    assert order.joined(0, 2) is None
-    first = order.joined(0, 1)
+    order = KernelOrder(3, chain)
+    assert order.fuse(0, 2) is None
+    first = order.fuse(0, 1)
     assert first is not None
-    both = first.joined(0, 2)
+    both = first.fuse(0, 2)
     assert both is not None
     assert len({both.place_of(k) for k in range(3)}) == 1
 
 
 def test_what_must_come_later_is_not_overtaken() -> None:
     """2 has to follow 1, without reading it: in one kernel with 3, 1 stays before 2, although 3 alone would not."""
-    joined = Order(4, [Buffer(1, 0, (3,)), Buffer(0, 1, (), (2,))]).joined(1, 3)
+    joined = KernelOrder(4, [Buffer(1, 0, (3,)), Buffer(0, 1, (), (2,))]).fuse(1, 3)
     assert joined is not None
     assert joined.place_of(1) == joined.place_of(3) < joined.place_of(2)

@@ -17,7 +17,7 @@ from remat_explorer.checker import replay
 from remat_explorer.errors import ExecutionError, UnknownNameError
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.peers import pytorch_budget_plan, schedule_of
-from remat_explorer.runtime.peers.activation_budget_plan import first_equals
+from remat_explorer.runtime.peers.activation_budget_plan import first_equal_calls
 from remat_explorer.runtime.strategies.partition import partition
 from tests.runtime.kinds_of_models import KINDS, Case, Made, linear, x
 from tests.thorough import thorough_but
@@ -80,7 +80,7 @@ def test_a_call_that_the_partitioner_merged_runs_again_where_its_twin_does():
         return self.last(torch.exp(y) * torch.sin(y)) + torch.exp(y).square().mean()  # exp(y), twice
 
     program = program_of(Case(Made(forward, layer=linear(), last=linear()), (x(64, 8),)))
-    equal = first_equals(program.module)
+    equal = first_equal_calls(program.module)
     merged = [name for name, first in equal.items() if name != first]
     assert merged
     again = next(k for k, node in enumerate(program.graph.operations) if node.name == "exp (2)")
