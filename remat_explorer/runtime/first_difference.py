@@ -23,6 +23,91 @@ from remat_explorer.plan import Compute
 from remat_explorer.runtime.comparison import FirstDifference
 from remat_explorer.runtime.interpreter import Interpreter, StepOutcome
 
+MASKS = (torch.bool, torch.uint8, torch.int8)
+
+
+def find_first_difference(
+    observed: ObservedPlan, seen: Collection[Fingerprint], different: Collection[tuple[str, str]]
+) -> FirstDifference:
+    """Where the results that differ go wrong first.
+
+    An output that plain PyTorch does not have need not be wrong: memory that nobody filled, or the mask of a dropout
+    that plain PyTorch keeps in another form. A mask is taken to be right if what is computed with it is.
+
+    Args:
+        observed: the plan's run.
+        seen: fingerprints of everything in plain PyTorch's run.
+        different: kind and name of the results that are not plain PyTorch's.
+    """
+    versions = observed.versions
+    wrong = {i for i, version in enumerate(versions) if version.content not in seen}
+    wrong -= {i for i in wrong if _unfilled(observed, versions[i])}
+    wrong -= _masks_in_another_form(versions, wrong)
+    results = [result for result in observed.program.results if (result.kind, result.name) in different]
+    leading = _leading_to(versions, wrong, _last_versions(observed, results)) or wrong
+    first = [i for i in sorted(leading) if not wrong.intersection(versions[i].reads)]
+    if not first:
+        return FirstDifference(reason="no operation of the plan gives what plain PyTorch does not have")
+    statements = observed.plan.statements
+    operations = dict.fromkeys(statements[versions[i].statement].operation for i in first)  # type: ignore[union-attr]
+    return replace(_described(observed, versions, wrong, first[0]), others=len(operations) - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Version:
+    """One output of one statement.
+
+    Attributes:
+        statement: index in the plan.
+        value: which value.
+        content: its fingerprint.
+        reads: numbers of the versions that the statement read.
+    """
+
+    statement: int
+    value: int
+    content: Fingerprint
+    reads: tuple[int, ...]
+
+
+class ObservedPlan:
+    """A run of a plan that remembers the fingerprint of everything that it computes.
+
+    Attributes:
+        versions: in the order in which they were computed.
+        last: for each value its version when the plan ends.
+        outcome: the results, copied.
+    """
+
+    def __init__(self, interpreter: Interpreter, registers: Registers, cancelled: Callable[[], bool]) -> None:
+        self.plan, self.program = interpreter.plan, interpreter.program
+        self.versions: list[Version] = []
+        self.last: dict[int, int] = {}
+        statements = enumerate(self.plan.statements)
+
+        @contextlib.contextmanager
+        def section() -> Iterator[None]:
+            place, statement = next(statements)
+            yield
+            if isinstance(statement, Compute):
+                self._remember(place, statement, registers)
+
+        self.outcome: StepOutcome = interpreter.run(registers, section, cancelled).copied()
+
+    @property
+    def forms(self) -> set[Form]:
+        """Dtype and shape of everything that was computed."""
+        return {version.content[:2] for version in self.versions}
+
+    def _remember(self, place: int, statement: Compute, registers: Registers) -> None:
+        graph, outputs = self.plan.graph, self.program.body(statement).outputs
+        reads = tuple(self.last[value] for value in graph.inputs(statement.operation, statement.implementation))
+        for value, node in outputs.items():
+            if value not in statement.drops:
+                self.last[value] = len(self.versions)
+                self.versions.append(Version(place, value, fingerprint(registers[node]), reads))
+
+
 UNFILLED = "empty"  # in the names of the operators that give memory as it is
 AT_A_TIME = 1 << 20  # entries copied to be read
 Form = tuple[torch.dtype, torch.Size]
@@ -109,91 +194,6 @@ def is_unfilled(target: Any) -> bool:
     (True, False)
     """
     return UNFILLED in str(getattr(target, "__name__", target))
-
-
-MASKS = (torch.bool, torch.uint8, torch.int8)
-
-
-@dataclass(frozen=True, eq=False)
-class Version:
-    """One output of one statement.
-
-    Attributes:
-        statement: index in the plan.
-        value: which value.
-        content: its fingerprint.
-        reads: numbers of the versions that the statement read.
-    """
-
-    statement: int
-    value: int
-    content: Fingerprint
-    reads: tuple[int, ...]
-
-
-class ObservedPlan:
-    """A run of a plan that remembers the fingerprint of everything that it computes.
-
-    Attributes:
-        versions: in the order in which they were computed.
-        last: for each value its version when the plan ends.
-        outcome: the results, copied.
-    """
-
-    def __init__(self, interpreter: Interpreter, registers: Registers, cancelled: Callable[[], bool]) -> None:
-        self.plan, self.program = interpreter.plan, interpreter.program
-        self.versions: list[Version] = []
-        self.last: dict[int, int] = {}
-        statements = enumerate(self.plan.statements)
-
-        @contextlib.contextmanager
-        def section() -> Iterator[None]:
-            place, statement = next(statements)
-            yield
-            if isinstance(statement, Compute):
-                self._remember(place, statement, registers)
-
-        self.outcome: StepOutcome = interpreter.run(registers, section, cancelled).copied()
-
-    @property
-    def forms(self) -> set[Form]:
-        """Dtype and shape of everything that was computed."""
-        return {version.content[:2] for version in self.versions}
-
-    def _remember(self, place: int, statement: Compute, registers: Registers) -> None:
-        graph, outputs = self.plan.graph, self.program.body(statement).outputs
-        reads = tuple(self.last[value] for value in graph.inputs(statement.operation, statement.implementation))
-        for value, node in outputs.items():
-            if value not in statement.drops:
-                self.last[value] = len(self.versions)
-                self.versions.append(Version(place, value, fingerprint(registers[node]), reads))
-
-
-def find_first_difference(
-    observed: ObservedPlan, seen: Collection[Fingerprint], different: Collection[tuple[str, str]]
-) -> FirstDifference:
-    """Where the results that differ go wrong first.
-
-    An output that plain PyTorch does not have need not be wrong: memory that nobody filled, or the mask of a dropout
-    that plain PyTorch keeps in another form. A mask is taken to be right if what is computed with it is.
-
-    Args:
-        observed: the plan's run.
-        seen: fingerprints of everything in plain PyTorch's run.
-        different: kind and name of the results that are not plain PyTorch's.
-    """
-    versions = observed.versions
-    wrong = {i for i, version in enumerate(versions) if version.content not in seen}
-    wrong -= {i for i in wrong if _unfilled(observed, versions[i])}
-    wrong -= _masks_in_another_form(versions, wrong)
-    results = [result for result in observed.program.results if (result.kind, result.name) in different]
-    leading = _leading_to(versions, wrong, _last_versions(observed, results)) or wrong
-    first = [i for i in sorted(leading) if not wrong.intersection(versions[i].reads)]
-    if not first:
-        return FirstDifference(reason="no operation of the plan gives what plain PyTorch does not have")
-    statements = observed.plan.statements
-    operations = dict.fromkeys(statements[versions[i].statement].operation for i in first)  # type: ignore[union-attr]
-    return replace(_described(observed, versions, wrong, first[0]), others=len(operations) - 1)
 
 
 def _described(observed: ObservedPlan, versions: list[Version], wrong: set[int], begins: int) -> FirstDifference:

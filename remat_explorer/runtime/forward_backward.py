@@ -30,97 +30,6 @@ BackwardGenerator = Generator[None, None, Sequence[torch.Tensor]]
 
 
 @dataclass(frozen=True, eq=False)
-class SavedForBackward:
-    """What the forward pass leaves in memory for the backward pass.
-
-    Attributes:
-        nodes: of the captured graph, whose tensors it leaves, in order.
-        states: operations that draw random numbers and run again, whose generator states come after the tensors.
-    """
-
-    nodes: tuple[Node, ...]
-    states: tuple[int, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class BackwardPass:
-    """A backward pass for gradients of some of the outputs.
-
-    Attributes:
-        module: takes the resident tensors in order, None for a gradient that did not come, a list of what the forward
-            pass left, which it empties, and a list for gradients. It is a generator, which puts the gradients of one
-            handover after another into that list, None for one that is None, and pauses after each; in the end it gives
-            new contents of buffers.
-        residents: the nodes of those tensors.
-        reads: which of them, and of what the forward pass left, it reads.
-    """
-
-    module: GraphModule
-    residents: tuple[Node, ...]
-    reads: frozenset[Node]
-
-    @staticmethod
-    def of(
-        emitter: Emitter,
-        split: int,
-        residents: Sequence[Node],
-        saved: SavedForBackward,
-        backward_results: Sequence[Result],
-        handovers: Sequence[Sequence[Result]],
-    ) -> BackwardPass:
-        """The pass that an emitter writes.
-
-        Args:
-            emitter: with nothing in it.
-            split: index of the first statement of the pass.
-            residents: what it may read of what is there before the plan, and the gradients of outputs.
-            saved: what the forward pass leaves.
-            backward_results: what it shall give.
-            handovers: which of that it shall hand over on the way.
-        """
-        emitter.emit_placeholders(residents)
-        sources = {node: emitter.nodes[node] for node in residents}
-        left = emitter.graph.placeholder("saved")
-        gradients = emitter.graph.placeholder("gradients")
-        for node in saved.nodes:
-            emitter.nodes[node] = sources[node] = emitter.graph.call_method("pop", (left,))
-        for operation in saved.states:
-            emitter.states[operation] = emitter.graph.call_method("pop", (left,))
-        found: dict[Result, Node] = {}
-        waiting = {result: source_nodes(result) for result in backward_results}
-        for place in range(split, len(emitter.plan.statements)):
-            emitter.emit_statements(place, place + 1)
-            for result in [result for result, sources in waiting.items() if sources <= emitter.nodes.keys()]:
-                found[result] = emitter.result(result)
-                del waiting[result]
-        end = emitter.end([(result, found[result]) for result in backward_results])
-        given: dict[Result, Node | None] = dict(zip(backward_results, cast(tuple[Any, ...], end.args[0]), strict=True))
-        buffers = [result for result in backward_results if result.kind == "buffer"]
-        end.args = (tuple(given[result] for result in buffers),)
-        end.meta[RESULTS] = ", ".join(map(result_name, buffers))
-        own = dict(
-            emitter.separate_gradients([(result, given[result]) for handover in handovers for result in handover])
-        )
-        owners = {result: sources.get(result.of.node) for result in own if result.of}
-        leaving = [[(result, own[result]) for result in handover] for handover in handovers]
-        hand_over(emitter.graph, gradients, leaving, owners)
-        reads = frozenset(node for node, source in sources.items() if source.users)
-        return BackwardPass(with_its_source(GraphModule(nn.Module(), emitter.graph)), tuple(residents), reads)
-
-    def run(
-        self, residents: Mapping[Node, torch.Tensor | None], saved: list[Any], gradients: list[torch.Tensor | None]
-    ) -> BackwardGenerator:
-        """The pass, ready to run up to its first pause.
-
-        Args:
-            residents: a tensor for each of the nodes in `residents`.
-            saved: what the forward pass left, the last to be popped first; emptied.
-            gradients: where it puts gradients.
-        """
-        return self.module.forward(*[residents[node] for node in self.residents], saved, gradients)
-
-
-@dataclass(frozen=True, eq=False)
 class ForwardBackward:
     """Generated code of both passes.
 
@@ -257,3 +166,94 @@ class ForwardBackward:
         modules = self.forward_module, self.planned_backward.module
         forward, backward = (annotated_source(module, self.plan) for module in modules)
         return f"{forward}\n\n{backward.replace('def forward(', 'def backward(', 1)}"
+
+
+@dataclass(frozen=True, eq=False)
+class SavedForBackward:
+    """What the forward pass leaves in memory for the backward pass.
+
+    Attributes:
+        nodes: of the captured graph, whose tensors it leaves, in order.
+        states: operations that draw random numbers and run again, whose generator states come after the tensors.
+    """
+
+    nodes: tuple[Node, ...]
+    states: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class BackwardPass:
+    """A backward pass for gradients of some of the outputs.
+
+    Attributes:
+        module: takes the resident tensors in order, None for a gradient that did not come, a list of what the forward
+            pass left, which it empties, and a list for gradients. It is a generator, which puts the gradients of one
+            handover after another into that list, None for one that is None, and pauses after each; in the end it gives
+            new contents of buffers.
+        residents: the nodes of those tensors.
+        reads: which of them, and of what the forward pass left, it reads.
+    """
+
+    module: GraphModule
+    residents: tuple[Node, ...]
+    reads: frozenset[Node]
+
+    @staticmethod
+    def of(
+        emitter: Emitter,
+        split: int,
+        residents: Sequence[Node],
+        saved: SavedForBackward,
+        backward_results: Sequence[Result],
+        handovers: Sequence[Sequence[Result]],
+    ) -> BackwardPass:
+        """The pass that an emitter writes.
+
+        Args:
+            emitter: with nothing in it.
+            split: index of the first statement of the pass.
+            residents: what it may read of what is there before the plan, and the gradients of outputs.
+            saved: what the forward pass leaves.
+            backward_results: what it shall give.
+            handovers: which of that it shall hand over on the way.
+        """
+        emitter.emit_placeholders(residents)
+        sources = {node: emitter.nodes[node] for node in residents}
+        left = emitter.graph.placeholder("saved")
+        gradients = emitter.graph.placeholder("gradients")
+        for node in saved.nodes:
+            emitter.nodes[node] = sources[node] = emitter.graph.call_method("pop", (left,))
+        for operation in saved.states:
+            emitter.states[operation] = emitter.graph.call_method("pop", (left,))
+        found: dict[Result, Node] = {}
+        waiting = {result: source_nodes(result) for result in backward_results}
+        for place in range(split, len(emitter.plan.statements)):
+            emitter.emit_statements(place, place + 1)
+            for result in [result for result, sources in waiting.items() if sources <= emitter.nodes.keys()]:
+                found[result] = emitter.result(result)
+                del waiting[result]
+        end = emitter.end([(result, found[result]) for result in backward_results])
+        given: dict[Result, Node | None] = dict(zip(backward_results, cast(tuple[Any, ...], end.args[0]), strict=True))
+        buffers = [result for result in backward_results if result.kind == "buffer"]
+        end.args = (tuple(given[result] for result in buffers),)
+        end.meta[RESULTS] = ", ".join(map(result_name, buffers))
+        own = dict(
+            emitter.separate_gradients([(result, given[result]) for handover in handovers for result in handover])
+        )
+        owners = {result: sources.get(result.of.node) for result in own if result.of}
+        leaving = [[(result, own[result]) for result in handover] for handover in handovers]
+        hand_over(emitter.graph, gradients, leaving, owners)
+        reads = frozenset(node for node, source in sources.items() if source.users)
+        return BackwardPass(with_its_source(GraphModule(nn.Module(), emitter.graph)), tuple(residents), reads)
+
+    def run(
+        self, residents: Mapping[Node, torch.Tensor | None], saved: list[Any], gradients: list[torch.Tensor | None]
+    ) -> BackwardGenerator:
+        """The pass, ready to run up to its first pause.
+
+        Args:
+            residents: a tensor for each of the nodes in `residents`.
+            saved: what the forward pass left, the last to be popped first; emptied.
+            gradients: where it puts gradients.
+        """
+        return self.module.forward(*[residents[node] for node in self.residents], saved, gradients)

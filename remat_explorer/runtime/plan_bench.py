@@ -37,97 +37,6 @@ from remat_explorer.runtime.interpreter import Interpreter, StepOutcome
 from remat_explorer.runtime.measurement import Allocator
 from remat_explorer.solution import Solution
 
-LARGE, SMALL = 20 * 2**20, 2 * 2**20  # bytes that the caching allocator takes at a time, from 1 to 10 MiB and up to 1
-MARGIN = LARGE + SMALL
-
-
-@contextlib.contextmanager
-def hard_cap(device: torch.device, room: int, wanted: bool = True) -> Iterator[None]:
-    """Let the allocator refuse more than ``room`` bytes beside what the process holds when the context is entered.
-
-    The allocator counts reserved bytes, which are those that it took from the driver. For requests of 1 to 10 MiB it
-    takes 20 MiB, and for those of up to 1 MiB 2 MiB, so that one block of each may be all but empty when the last byte
-    is asked for: as much is left as a margin. What fits to the byte may be refused all the same, where blocks are
-    fragmented.
-
-    A fraction of memory that the person has set (`torch.cuda.set_per_process_memory_fraction`) holds if it allows less,
-    and is set again afterwards.
-
-    Args:
-        device: where the cap holds; on the CPU there is none, and nothing is enforced.
-        room: bytes.
-        wanted: whether to enforce anything.
-
-    Source: the sizes are the defaults of PyTorch's caching allocator (kLargeBuffer and kSmallBuffer of
-    c10/core/AllocatorConfig.h); ``large_segment_size_mb`` in PYTORCH_ALLOC_CONF makes the first one larger.
-    """
-    if device.type != "cuda" or not wanted:
-        yield
-        return
-    torch.cuda.synchronize(device)
-    torch.cuda.empty_cache()
-    before = torch.cuda.get_per_process_memory_fraction(device)
-    total = torch.cuda.get_device_properties(device).total_memory  # what a fraction is of
-    share = (torch.cuda.memory_reserved(device) + room + MARGIN) / total
-    torch.cuda.set_per_process_memory_fraction(min(before, max(0.0, share)), device)
-    try:
-        yield
-    finally:
-        torch.cuda.set_per_process_memory_fraction(before, device)
-
-
-SHORT_SECONDS = 0.25  # seconds that a run may take without being asked whether to stop
-
-
-class _CancellationMode(TorchDispatchMode):
-    """Asks before every operation, of the backward pass, too."""
-
-    def __init__(self, cancelled: Callable[[], bool]) -> None:
-        super().__init__()
-        self._cancelled = cancelled
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self._cancelled():
-            raise ExecutionError(f"execution was cancelled before {func}")
-        return func(*args, **(kwargs or {}))
-
-
-class InterruptibleRuns:
-    """Runs contenders so that cancelling takes effect soon, without slowing down those that are short anyway.
-
-    Asking costs microseconds an operation, which would show in the time of a run of short operations, and holds what an
-    operation takes for itself a moment longer, which would show in its memory. A run that is timed or metered and took
-    less than `SHORT_SECONDS` the last time, or is expected to, is therefore left alone.
-
-    >>> import torch
-    >>> interruption = InterruptibleRuns(lambda: True)
-    >>> interruption.run("eager", lambda: torch.ones(1))
-    Traceback (most recent call last):
-        ...
-    remat_explorer.errors.ExecutionError: execution was cancelled before aten.ones.default
-    """
-
-    def __init__(self, cancelled: Callable[[], bool]) -> None:
-        self._cancelled = cancelled
-        self._seconds: dict[str, float] = {}
-
-    def expect(self, name: str, seconds: float) -> None:
-        """Say how long the next run of a contender takes."""
-        self._seconds[name] = seconds
-
-    def run(self, name: str, contender: Callable[[], Any], timed: bool = False) -> Any:
-        """What ``contender`` gives; ``timed`` if it is timed or metered.
-
-        Raises:
-            ExecutionError: if it was cancelled.
-        """
-        short = timed and self._seconds.get(name, SHORT_SECONDS) < SHORT_SECONDS
-        begin = time.perf_counter()
-        with contextlib.nullcontext() if short else _CancellationMode(self._cancelled):
-            result = contender()
-        self._seconds[name] = time.perf_counter() - begin
-        return result
-
 
 class PlanBench:
     """What `remat_explorer.measure` measures with.
@@ -303,3 +212,95 @@ class PlanBench:
         """
         self.start.rewind()
         self._interruption.run(name, self.contenders()[name])
+
+
+LARGE, SMALL = 20 * 2**20, 2 * 2**20  # bytes that the caching allocator takes at a time, from 1 to 10 MiB and up to 1
+MARGIN = LARGE + SMALL
+
+
+@contextlib.contextmanager
+def hard_cap(device: torch.device, room: int, wanted: bool = True) -> Iterator[None]:
+    """Let the allocator refuse more than ``room`` bytes beside what the process holds when the context is entered.
+
+    The allocator counts reserved bytes, which are those that it took from the driver. For requests of 1 to 10 MiB it
+    takes 20 MiB, and for those of up to 1 MiB 2 MiB, so that one block of each may be all but empty when the last byte
+    is asked for: as much is left as a margin. What fits to the byte may be refused all the same, where blocks are
+    fragmented.
+
+    A fraction of memory that the person has set (`torch.cuda.set_per_process_memory_fraction`) holds if it allows less,
+    and is set again afterwards.
+
+    Args:
+        device: where the cap holds; on the CPU there is none, and nothing is enforced.
+        room: bytes.
+        wanted: whether to enforce anything.
+
+    Source: the sizes are the defaults of PyTorch's caching allocator (kLargeBuffer and kSmallBuffer of
+    c10/core/AllocatorConfig.h); ``large_segment_size_mb`` in PYTORCH_ALLOC_CONF makes the first one larger.
+    """
+    if device.type != "cuda" or not wanted:
+        yield
+        return
+    torch.cuda.synchronize(device)
+    torch.cuda.empty_cache()
+    before = torch.cuda.get_per_process_memory_fraction(device)
+    total = torch.cuda.get_device_properties(device).total_memory  # what a fraction is of
+    share = (torch.cuda.memory_reserved(device) + room + MARGIN) / total
+    torch.cuda.set_per_process_memory_fraction(min(before, max(0.0, share)), device)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(before, device)
+
+
+SHORT_SECONDS = 0.25  # seconds that a run may take without being asked whether to stop
+
+
+class _CancellationMode(TorchDispatchMode):
+    """Asks before every operation, of the backward pass, too."""
+
+    def __init__(self, cancelled: Callable[[], bool]) -> None:
+        super().__init__()
+        self._cancelled = cancelled
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self._cancelled():
+            raise ExecutionError(f"execution was cancelled before {func}")
+        return func(*args, **(kwargs or {}))
+
+
+class InterruptibleRuns:
+    """Runs contenders so that cancelling takes effect soon, without slowing down those that are short anyway.
+
+    Asking costs microseconds an operation, which would show in the time of a run of short operations, and holds what an
+    operation takes for itself a moment longer, which would show in its memory. A run that is timed or metered and took
+    less than `SHORT_SECONDS` the last time, or is expected to, is therefore left alone.
+
+    >>> import torch
+    >>> interruption = InterruptibleRuns(lambda: True)
+    >>> interruption.run("eager", lambda: torch.ones(1))
+    Traceback (most recent call last):
+        ...
+    remat_explorer.errors.ExecutionError: execution was cancelled before aten.ones.default
+    """
+
+    def __init__(self, cancelled: Callable[[], bool]) -> None:
+        self._cancelled = cancelled
+        self._seconds: dict[str, float] = {}
+
+    def expect(self, name: str, seconds: float) -> None:
+        """Say how long the next run of a contender takes."""
+        self._seconds[name] = seconds
+
+    def run(self, name: str, contender: Callable[[], Any], timed: bool = False) -> Any:
+        """What ``contender`` gives; ``timed`` if it is timed or metered.
+
+        Raises:
+            ExecutionError: if it was cancelled.
+        """
+        short = timed and self._seconds.get(name, SHORT_SECONDS) < SHORT_SECONDS
+        begin = time.perf_counter()
+        with contextlib.nullcontext() if short else _CancellationMode(self._cancelled):
+            result = contender()
+        self._seconds[name] = time.perf_counter() - begin
+        return result

@@ -46,64 +46,13 @@ from remat_explorer.runtime.training_run import TrainingRun, train
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.memory.smallest_known import Budget, is_relative, is_smallest
 
+MAX_BRANCH_PLANS = 8  # plans that are made at most where truth values are read: more are made if ``resolve`` is set
+MAX_SIZE_VARIANTS = 64  # plans carried over to other sizes that are kept; each takes some MiB of the host's memory
+_CALLER = 7  # from where a warning is given to the call of the model
 FORWARD_NOT_CALLED = (
     "the forward that was assigned to the rematerialized model does not call the one that was there, so no plan ran. "
     "Assign it to the model before rematerialize, or let it call that forward"
 )
-
-
-class _PlanReached(BaseException):
-    """The plan would run; no ``except Exception`` of the function stops it."""
-
-
-class ForwardProbe:
-    """Asks each function once, by a call of it that ends where the plan would run.
-
-    A function that does not call it runs to its end, as an evaluation does; random numbers and buffers are set back.
-    """
-
-    def __init__(self) -> None:
-        self._function: Callable[..., Any] | None = None
-        self._answer = self._asking = False
-
-    def calls_plan(
-        self, function: Callable[..., Any], model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> bool:
-        """The answer for a function, of the model and of these inputs."""
-        if self._function is not function:
-            self._function, self._answer = function, self._ask(function, model, args, kwargs)
-        return self._answer
-
-    def plan_reached(self) -> None:
-        """To be called where the plan would run."""
-        if self._asking:
-            raise _PlanReached
-
-    def _ask(
-        self, function: Callable[..., Any], model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> bool:
-        devices = {torch.device("cpu"), *(tensor.device for tensor in model.parameters())}
-        generators = [RandomStates(device) for device in devices]
-        states = [generator.get() for generator in generators]
-        buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-        self._asking = True
-        with torch.no_grad():
-            try:
-                function(*args, **kwargs)
-            except _PlanReached:
-                return True
-            finally:
-                self._asking = False
-                for generator, state in zip(generators, states, strict=True):
-                    generator.set(state)
-                for buffer, before in buffers:
-                    buffer.copy_(before)
-        return False
-
-
-MAX_BRANCH_PLANS = 8  # plans that are made at most where truth values are read: more are made if ``resolve`` is set
-MAX_SIZE_VARIANTS = 64  # plans carried over to other sizes that are kept; each takes some MiB of the host's memory
-_CALLER = 7  # from where a warning is given to the call of the model
 _OTHER_CONTENT = "Such inputs need a plan of their own: rematerialize(..., resolve=True) makes one, and keeps both"
 _COUNTS = (
     "Forward changes this buffer, so that steps to come read yet others. Compute with it as a tensor, as in "
@@ -396,3 +345,52 @@ class Rematerialization:
         """As the model itself does it, with its loss where there is one."""
         output = self.model(*args, **kwargs)
         return output if self.planner.loss is None else self.planner.loss(output)
+
+
+class ForwardProbe:
+    """Asks each function once, by a call of it that ends where the plan would run.
+
+    A function that does not call it runs to its end, as an evaluation does; random numbers and buffers are set back.
+    """
+
+    def __init__(self) -> None:
+        self._function: Callable[..., Any] | None = None
+        self._answer = self._asking = False
+
+    def calls_plan(
+        self, function: Callable[..., Any], model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> bool:
+        """The answer for a function, of the model and of these inputs."""
+        if self._function is not function:
+            self._function, self._answer = function, self._ask(function, model, args, kwargs)
+        return self._answer
+
+    def plan_reached(self) -> None:
+        """To be called where the plan would run."""
+        if self._asking:
+            raise _PlanReached
+
+    def _ask(
+        self, function: Callable[..., Any], model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> bool:
+        devices = {torch.device("cpu"), *(tensor.device for tensor in model.parameters())}
+        generators = [RandomStates(device) for device in devices]
+        states = [generator.get() for generator in generators]
+        buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+        self._asking = True
+        with torch.no_grad():
+            try:
+                function(*args, **kwargs)
+            except _PlanReached:
+                return True
+            finally:
+                self._asking = False
+                for generator, state in zip(generators, states, strict=True):
+                    generator.set(state)
+                for buffer, before in buffers:
+                    buffer.copy_(before)
+        return False
+
+
+class _PlanReached(BaseException):
+    """The plan would run; no ``except Exception`` of the function stops it."""

@@ -45,6 +45,181 @@ from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all
 from remat_explorer.solvers.memory.smallest_known import Budget
 from remat_explorer.solvers.reserved import REQUESTED, RESERVED
 
+MAX_CACHE_VARIANTS = 8  # plans for other contents of what a model keeps; more are made if ``resolve`` is set
+_PAD_ADVICE = f"Pad the inputs to the planned size, or {ANEW}"
+_LARGEST_FIRST = "Rematerialize with the largest inputs that there will be, from which all smaller ones follow"
+_CALLER = 9  # from where a warning is given to the call of the model
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SizeVariants:
+    """Plans of one model for inputs of several sizes.
+
+    Attributes:
+        planner: how to plan.
+        model: as it is now.
+        plans: those that there are.
+        limit: the budget of inputs that are planned anew.
+        resolve: whether to search anew where a schedule cannot be carried over.
+    """
+
+    planner: StepPlanner
+    model: nn.Module
+    plans: Sequence[TrainingPlan]
+    limit: Budget
+    resolve: bool
+
+    def plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TrainingPlan | None:
+        """A plan for inputs of other sizes than those of all plans, or None for inputs that differ in more than sizes.
+
+        For smaller inputs the step is traced again, and the schedule of the larger ones is carried over. Where that is
+        not possible, as a loop over time steps has fewer of them, the step is profiled, and nothing is recomputed if it
+        fits so. Otherwise, for larger inputs, and where forward reads other truth values out of the inputs than in
+        every plan, it is planned anew, with a warning, if there is a budget; bytes stay what they were.
+
+        So it is, too, where the model keeps another tensor than it did, such as a mask for inputs of another size.
+
+        Raises:
+            ExecutionError: if a schedule cannot be carried over, and none shall be searched for; if none fits.
+        """
+        similar = self._similar_plans(args, kwargs)
+        if not similar:
+            return None
+        larger = [(planned, called, now) for planned, called, now in similar if covers(planned.signature, now)]
+        if not larger:
+            return self._plan_larger(*similar[-1])
+        larger.sort(key=lambda one: _input_elements(one[0].signature))
+        planned, called, now = larger[0]
+        if not (self.resolve or planned.state.is_unchanged()):
+            what, _ = difference_of_models(planned.state, planned.state.current())
+            warnings.warn(f"{what}. The step is traced again for that", stacklevel=_CALLER - 1)
+        captured = self.planner.capture(self.model, *called, like=planned.code.program)
+        reading = captured.program.assumptions.truths
+        alike = [one for one, _, _ in larger if one.code.program.assumptions.truths == reading]
+        planned = alike[0] if alike else planned
+        try:
+            made = captured.plan_with(self._carry_over(planned, captured), measured=False)
+        except ExecutionError as error:
+            made = self._plan_other_operations(planned, called, now, captured, f"{error}", turned=not alike)
+        return dataclasses.replace(made, convention=planned.convention)
+
+    def _similar_plans(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> list[tuple[TrainingPlan, Arguments, Signature]]:
+        """Plans that were measured, for the model but for its caches, with the inputs as they are passed for each.
+
+        Unless plans are made anew, these require the gradients that the plan gives, so that it can be carried over.
+        """
+        found = []
+        for planned in self.plans:
+            called = planned.convention.apply(args, kwargs)
+            now = Signature.of(*called, self.model)
+            alike = differ_only_in_sizes(planned.signature, now) and planned.signature.surroundings == now.surroundings
+            if alike and now.wants_less_than(planned.signature):
+                alike, called = not self.resolve, with_gradients_of(planned.signature, *called)
+            if planned.measured and alike and (planned.state.is_unchanged() or self._differs_in_caches(planned.state)):
+                found.append((planned, called, now))
+        return found
+
+    def _differs_in_caches(self, state: ModelState) -> bool:
+        """Whether a plan may be carried over to what the model keeps now; not where that changes again and again."""
+        others = sum(not planned.state.is_unchanged() for planned in self.plans)
+        return (
+            self.planner.budget is not None and others < MAX_CACHE_VARIANTS and state.differs_in_caches(state.current())
+        )
+
+    def _difference(self, planned: TrainingPlan, called: Arguments, now: Signature) -> str:
+        what, _ = difference_of_inputs(planned.signature, now, planned.paths, paths_of(*called))
+        return what or difference_of_models(planned.state, planned.state.current())[0]
+
+    def _carry_over(self, larger: TrainingPlan, captured: CapturedStep) -> Solution:
+        program = captured.program
+        there = program.bind(self.model, plain_inputs(captured.args, captured.kwargs), tangents=False)
+        resident = program.graph.resident_bytes + StorageCensus(program, captured.device).resident_difference(there)
+        del there
+        means, alone = self.planner.budget_means, captured.processes is None
+        retain = self.planner.retain_graph
+        state = state_bytes(captured.device.type)
+        return carry_over_schedule(larger.solution, larger.code.program, program, resident, means, alone, state, retain)
+
+    def _checkpoint_all(self, captured: CapturedStep, budget: int) -> Solution | None:
+        """The solution that recomputes nothing, with measured workspace, if it fits into the budget."""
+        if checkpoint_all_peak(captured.program.graph) > budget:
+            return None
+        planner = self.planner
+        return checkpoint_all_within(
+            planner.profile_captured(captured), budget, planner.budget_means, planner.retain_graph
+        )
+
+    def _plan_other_operations(
+        self,
+        planned: TrainingPlan,
+        called: Arguments,
+        now: Signature,
+        captured: CapturedStep,
+        why: str,
+        *,
+        turned: bool,
+    ) -> TrainingPlan:
+        budget = planned.solution.budget
+        if (everything := self._checkpoint_all(captured, budget)) is not None:
+            return captured.plan_with(everything)
+        what = f"{self._difference(planned, called, now)}. Its schedule does not serve here, since {why}"
+        if self.planner.budget is None and not self.resolve:
+            raise ExecutionError(
+                f"{what}, and keeping everything does not fit into the budget of {exact_bytes(budget)}. {_PAD_ADVICE}"
+            ) from None
+        if not self.resolve:
+            what = f"for the first time, a step reads {captured.program.assumptions}" if turned else what
+            warnings.warn(f"{what}. It is planned anew", stacklevel=_CALLER)
+        return self.planner.plan_captured(captured, self.limit)
+
+    def _plan_larger(self, planned: TrainingPlan, called: Arguments, now: Signature) -> TrainingPlan:
+        what = self._difference(planned, called, now)
+        if self.planner.budget is None and not self.resolve:
+            raise ExecutionError(
+                f"{what}, which is larger. {_LARGEST_FIRST}, or give budget=..., to plan anew within it"
+            )
+        begin = time.perf_counter()
+        made = self.planner.plan(self.model, *called, within=self.limit)
+        seconds = format_seconds(time.perf_counter() - begin)
+        warnings.warn(f"{what}, which is larger: planned anew, in {seconds}. {_LARGEST_FIRST}", stacklevel=_CALLER)
+        return made
+
+
+def _input_elements(signature: Signature) -> int:
+    """How many numbers the input tensors have."""
+    return sum(math.prod(leaf.shape) for leaf in signature.leaves if isinstance(leaf, Layout))
+
+
+def differ_only_in_sizes(planned: Signature, now: Signature) -> bool:
+    """Whether the inputs of two calls are alike but for the sizes and strides of tensors, which may be alike, too.
+
+    Some may require no gradient now.
+
+    >>> import torch
+    >>> whole, part, flat = (Signature.of((x,), {}) for x in (torch.ones(4, 3), torch.ones(2, 5), torch.ones(12)))
+    >>> differ_only_in_sizes(whole, part), differ_only_in_sizes(whole, flat)
+    (True, False)
+    """
+    return (
+        planned.nesting == now.nesting
+        and len(planned.leaves) == len(now.leaves)
+        and all(map(differs_only_in_sizes, planned.leaves, now.leaves))
+    )
+
+
+def covers(planned: Signature, now: Signature) -> bool:
+    """Whether no dimension of an input is larger than in a plan's call, where they differ in sizes.
+
+    >>> import torch
+    >>> whole, part, other = (Signature.of((torch.ones(*size),), {}) for size in ((4, 3), (2, 3), (2, 5)))
+    >>> covers(whole, part), covers(part, whole), covers(whole, other)
+    (True, False, False)
+    """
+    layouts = ((a, b) for a, b in zip(planned.leaves, now.leaves, strict=True) if isinstance(a, Layout))
+    return all(there >= here for a, b in layouts for there, here in zip(a.shape, b.shape, strict=True))
+
 
 def carry_over_schedule(
     solution: Solution,
@@ -191,179 +366,3 @@ def transfer_profile(
     )
     costs = tuple(float(real.cost) for real, _, _ in pairs)
     return Profile(costs, workspace, tuple(takes_over), sizes, resident_bytes).of(smaller)
-
-
-_PAD_ADVICE = f"Pad the inputs to the planned size, or {ANEW}"
-_LARGEST_FIRST = "Rematerialize with the largest inputs that there will be, from which all smaller ones follow"
-MAX_CACHE_VARIANTS = 8  # plans for other contents of what a model keeps; more are made if ``resolve`` is set
-_CALLER = 9  # from where a warning is given to the call of the model
-
-
-def differ_only_in_sizes(planned: Signature, now: Signature) -> bool:
-    """Whether the inputs of two calls are alike but for the sizes and strides of tensors, which may be alike, too.
-
-    Some may require no gradient now.
-
-    >>> import torch
-    >>> whole, part, flat = (Signature.of((x,), {}) for x in (torch.ones(4, 3), torch.ones(2, 5), torch.ones(12)))
-    >>> differ_only_in_sizes(whole, part), differ_only_in_sizes(whole, flat)
-    (True, False)
-    """
-    return (
-        planned.nesting == now.nesting
-        and len(planned.leaves) == len(now.leaves)
-        and all(map(differs_only_in_sizes, planned.leaves, now.leaves))
-    )
-
-
-def covers(planned: Signature, now: Signature) -> bool:
-    """Whether no dimension of an input is larger than in a plan's call, where they differ in sizes.
-
-    >>> import torch
-    >>> whole, part, other = (Signature.of((torch.ones(*size),), {}) for size in ((4, 3), (2, 3), (2, 5)))
-    >>> covers(whole, part), covers(part, whole), covers(whole, other)
-    (True, False, False)
-    """
-    layouts = ((a, b) for a, b in zip(planned.leaves, now.leaves, strict=True) if isinstance(a, Layout))
-    return all(there >= here for a, b in layouts for there, here in zip(a.shape, b.shape, strict=True))
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class SizeVariants:
-    """Plans of one model for inputs of several sizes.
-
-    Attributes:
-        planner: how to plan.
-        model: as it is now.
-        plans: those that there are.
-        limit: the budget of inputs that are planned anew.
-        resolve: whether to search anew where a schedule cannot be carried over.
-    """
-
-    planner: StepPlanner
-    model: nn.Module
-    plans: Sequence[TrainingPlan]
-    limit: Budget
-    resolve: bool
-
-    def plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TrainingPlan | None:
-        """A plan for inputs of other sizes than those of all plans, or None for inputs that differ in more than sizes.
-
-        For smaller inputs the step is traced again, and the schedule of the larger ones is carried over. Where that is
-        not possible, as a loop over time steps has fewer of them, the step is profiled, and nothing is recomputed if it
-        fits so. Otherwise, for larger inputs, and where forward reads other truth values out of the inputs than in
-        every plan, it is planned anew, with a warning, if there is a budget; bytes stay what they were.
-
-        So it is, too, where the model keeps another tensor than it did, such as a mask for inputs of another size.
-
-        Raises:
-            ExecutionError: if a schedule cannot be carried over, and none shall be searched for; if none fits.
-        """
-        similar = self._similar_plans(args, kwargs)
-        if not similar:
-            return None
-        larger = [(planned, called, now) for planned, called, now in similar if covers(planned.signature, now)]
-        if not larger:
-            return self._plan_larger(*similar[-1])
-        larger.sort(key=lambda one: _input_elements(one[0].signature))
-        planned, called, now = larger[0]
-        if not (self.resolve or planned.state.is_unchanged()):
-            what, _ = difference_of_models(planned.state, planned.state.current())
-            warnings.warn(f"{what}. The step is traced again for that", stacklevel=_CALLER - 1)
-        captured = self.planner.capture(self.model, *called, like=planned.code.program)
-        reading = captured.program.assumptions.truths
-        alike = [one for one, _, _ in larger if one.code.program.assumptions.truths == reading]
-        planned = alike[0] if alike else planned
-        try:
-            made = captured.plan_with(self._carry_over(planned, captured), measured=False)
-        except ExecutionError as error:
-            made = self._plan_other_operations(planned, called, now, captured, f"{error}", turned=not alike)
-        return dataclasses.replace(made, convention=planned.convention)
-
-    def _similar_plans(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> list[tuple[TrainingPlan, Arguments, Signature]]:
-        """Plans that were measured, for the model but for its caches, with the inputs as they are passed for each.
-
-        Unless plans are made anew, these require the gradients that the plan gives, so that it can be carried over.
-        """
-        found = []
-        for planned in self.plans:
-            called = planned.convention.apply(args, kwargs)
-            now = Signature.of(*called, self.model)
-            alike = differ_only_in_sizes(planned.signature, now) and planned.signature.surroundings == now.surroundings
-            if alike and now.wants_less_than(planned.signature):
-                alike, called = not self.resolve, with_gradients_of(planned.signature, *called)
-            if planned.measured and alike and (planned.state.is_unchanged() or self._differs_in_caches(planned.state)):
-                found.append((planned, called, now))
-        return found
-
-    def _differs_in_caches(self, state: ModelState) -> bool:
-        """Whether a plan may be carried over to what the model keeps now; not where that changes again and again."""
-        others = sum(not planned.state.is_unchanged() for planned in self.plans)
-        return (
-            self.planner.budget is not None and others < MAX_CACHE_VARIANTS and state.differs_in_caches(state.current())
-        )
-
-    def _difference(self, planned: TrainingPlan, called: Arguments, now: Signature) -> str:
-        what, _ = difference_of_inputs(planned.signature, now, planned.paths, paths_of(*called))
-        return what or difference_of_models(planned.state, planned.state.current())[0]
-
-    def _carry_over(self, larger: TrainingPlan, captured: CapturedStep) -> Solution:
-        program = captured.program
-        there = program.bind(self.model, plain_inputs(captured.args, captured.kwargs), tangents=False)
-        resident = program.graph.resident_bytes + StorageCensus(program, captured.device).resident_difference(there)
-        del there
-        means, alone = self.planner.budget_means, captured.processes is None
-        retain = self.planner.retain_graph
-        state = state_bytes(captured.device.type)
-        return carry_over_schedule(larger.solution, larger.code.program, program, resident, means, alone, state, retain)
-
-    def _checkpoint_all(self, captured: CapturedStep, budget: int) -> Solution | None:
-        """The solution that recomputes nothing, with measured workspace, if it fits into the budget."""
-        if checkpoint_all_peak(captured.program.graph) > budget:
-            return None
-        planner = self.planner
-        return checkpoint_all_within(
-            planner.profile_captured(captured), budget, planner.budget_means, planner.retain_graph
-        )
-
-    def _plan_other_operations(
-        self,
-        planned: TrainingPlan,
-        called: Arguments,
-        now: Signature,
-        captured: CapturedStep,
-        why: str,
-        *,
-        turned: bool,
-    ) -> TrainingPlan:
-        budget = planned.solution.budget
-        if (everything := self._checkpoint_all(captured, budget)) is not None:
-            return captured.plan_with(everything)
-        what = f"{self._difference(planned, called, now)}. Its schedule does not serve here, since {why}"
-        if self.planner.budget is None and not self.resolve:
-            raise ExecutionError(
-                f"{what}, and keeping everything does not fit into the budget of {exact_bytes(budget)}. {_PAD_ADVICE}"
-            ) from None
-        if not self.resolve:
-            what = f"for the first time, a step reads {captured.program.assumptions}" if turned else what
-            warnings.warn(f"{what}. It is planned anew", stacklevel=_CALLER)
-        return self.planner.plan_captured(captured, self.limit)
-
-    def _plan_larger(self, planned: TrainingPlan, called: Arguments, now: Signature) -> TrainingPlan:
-        what = self._difference(planned, called, now)
-        if self.planner.budget is None and not self.resolve:
-            raise ExecutionError(
-                f"{what}, which is larger. {_LARGEST_FIRST}, or give budget=..., to plan anew within it"
-            )
-        begin = time.perf_counter()
-        made = self.planner.plan(self.model, *called, within=self.limit)
-        seconds = format_seconds(time.perf_counter() - begin)
-        warnings.warn(f"{what}, which is larger: planned anew, in {seconds}. {_LARGEST_FIRST}", stacklevel=_CALLER)
-        return made
-
-
-def _input_elements(signature: Signature) -> int:
-    """How many numbers the input tensors have."""
-    return sum(math.prod(leaf.shape) for leaf in signature.leaves if isinstance(leaf, Layout))

@@ -1,7 +1,7 @@
 """From a model and inputs to code that trains it within a budget: capture, profile, solve, generate.
 
 `StepPlanner.plan` gives a `TrainingPlan`. Of processes that hold a sharded model the first one searches, and the others
-take its answer (`solve_on_first_process`); each step runs only if all of them have the same collectives (`together`).
+take its answer (`solve_on_first_process`); a step runs only if all have the same collectives (`agree_on_plan`).
 """
 
 from __future__ import annotations
@@ -46,152 +46,6 @@ from remat_explorer.solvers import minimum_budget, solve
 from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.memory.smallest_known import Budget
 from remat_explorer.solvers.reserved import REQUESTED, RESERVED, explain_unfit
-
-_Plan = TypeVar("_Plan")
-
-
-def solve_on_first_process(processes: Processes | None, graph: Graph, search: Callable[[], Solution]) -> Solution:
-    """What ``search`` gives on the first process, checked again on each; here, if there is only one.
-
-    Args:
-        processes: those that take part, or None.
-        graph: of the step, the same on each.
-        search: finds a solution of ``graph``.
-
-    Raises:
-        Exception: on every process, what ``search`` has raised on the first one.
-    """
-    if processes is None:
-        return search()
-    found, error = None, None
-    if processes.rank == 0:
-        try:
-            found = search()
-        except Exception as raised:  # the others wait for an answer
-            error = raised
-    entry = {
-        "graph": graph.sha256,
-        "solution": None if found is None else json.loads(to_json(found.to_document())),
-        "error": None if error is None else [type(error).__name__, str(error)],
-    }
-    told = processes.told(SOLUTION, entry)
-    processes.require_same([one["graph"] for one in told], "other costs or sizes of a step")
-    if error is not None:
-        raise error
-    if told[0]["error"] is not None:
-        name, text = told[0]["error"]
-        raise getattr(errors, name, ExecutionError)(text)
-    return found or Solution.from_document(told[0]["solution"], graph)
-
-
-def collectives_digest(plan: Plan, program: Program) -> int:
-    """A number that two plans share if they have the same collectives in the same order; never 0."""
-    order = []
-    for statement in plan.statements:
-        if isinstance(statement, Compute):
-            calls = program.body(statement).calls
-            sent = [str(call.target) for call in calls if call.target in COLLECTIVES]
-            order += [[plan.graph.operations[statement.operation].name, *sent]] if sent else []
-    return 1 + int.from_bytes(hashlib.sha256(json.dumps(order).encode()).digest()[:7], "big")
-
-
-def agree_on_plan(processes: Processes, planning: Callable[[], _Plan], digest: Callable[[_Plan], int]) -> _Plan:
-    """The plan of a step, after every process has found one with the same collectives in the same order.
-
-    Args:
-        processes: those that take part.
-        planning: finds the plan of this process, alone or together with the others.
-        digest: of a plan, as `collectives_digest` gives it.
-
-    Raises:
-        DisagreementError: on every process, if another process has none, or one with other collectives.
-        Exception: what ``planning`` raises.
-    """
-    try:
-        planned = planning()
-    except DisagreementError:  # which all of them have met
-        raise
-    except Exception:  # whatever a person's model does while it is traced
-        with contextlib.suppress(DisagreementError):
-            processes.numbers(FAILED, 0)
-        raise
-    processes.require_same(processes.numbers(STEP, digest(planned)), "a plan with other collectives")
-    return planned
-
-
-@dataclass(frozen=True, eq=False)
-class TrainingPlan:
-    """A solution, the code that executes it, and what it was made for.
-
-    Attributes:
-        signature, paths, convention: of the call that it was made for, what its inputs are called, and how they came.
-        state: of the model.
-        measured: whether the workspace of its operations was measured for these inputs, and not carried over from
-            larger ones.
-        processes: those that run it together, if the model is sharded.
-    """
-
-    signature: Signature
-    paths: tuple[str, ...]
-    convention: CallingConvention
-    state: ModelState
-    solution: Solution
-    code: ForwardBackward
-    measured: bool = True
-    processes: Processes | None = None
-
-    @cached_property
-    def left_tensors(self) -> dict[Place, Content]:
-        """Attributes in which a forward pass would have left tensors, with what it leaves there."""
-        return self.state.left_tensors
-
-    @cached_property
-    def digest(self) -> int:
-        """Of the collectives of its plan."""
-        return collectives_digest(self.code.plan, self.code.program)
-
-    def broken_assumption(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Broken | None:
-        """What would be read out of these inputs, or out of buffers, that it was not made for, or None."""
-        return self.code.program.assumptions.broken(model, plain_inputs(args, kwargs))
-
-
-@dataclass(frozen=True, eq=False)
-class CapturedStep:
-    """A training step of a model for some inputs, traced once; no kernel has run.
-
-    Attributes:
-        settled: what the attributes that forward fills hold after it.
-        retain_graph: whether its plans are for several backward passes.
-        processes: those that hold the model together, if it is sharded.
-    """
-
-    model: nn.Module
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    loss: Loss | None
-    program: Program
-    settled: Mapping[Place, Content]
-    retain_graph: bool = False
-    processes: Processes | None = None
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model lies."""
-        return next(self.model.parameters()).device
-
-    def plan_with(self, solution: Solution, measured: bool = True) -> TrainingPlan:
-        """The code of a solution of this step.
-
-        Raises:
-            ExecutionError: if its plan cannot be taken apart into a forward and a backward pass.
-        """
-        assert solution.plan is not None
-        assert self.program.reads is not None
-        signature = Signature.of(self.args, self.kwargs, self.model)
-        state = ModelState(self.model, self.program.reads, self.settled, self.loss)
-        code = ForwardBackward.of(solution.plan, self.program, self.device, self.retain_graph)
-        paths, convention = paths_of(self.args, self.kwargs), CallingConvention.of(self.model, self.args, self.kwargs)
-        return TrainingPlan(signature, tuple(paths), convention, state, solution, code, measured, self.processes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,3 +155,150 @@ class StepPlanner:
         if self.budget_means == RESERVED:
             raise ExecutionError(explain_unfit(solution))
         raise ExecutionError(smallest.explain_unknown(solution.strategy, solution.budget, solution.limit))
+
+
+@dataclass(frozen=True, eq=False)
+class CapturedStep:
+    """A training step of a model for some inputs, traced once; no kernel has run.
+
+    Attributes:
+        settled: what the attributes that forward fills hold after it.
+        retain_graph: whether its plans are for several backward passes.
+        processes: those that hold the model together, if it is sharded.
+    """
+
+    model: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    loss: Loss | None
+    program: Program
+    settled: Mapping[Place, Content]
+    retain_graph: bool = False
+    processes: Processes | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model lies."""
+        return next(self.model.parameters()).device
+
+    def plan_with(self, solution: Solution, measured: bool = True) -> TrainingPlan:
+        """The code of a solution of this step.
+
+        Raises:
+            ExecutionError: if its plan cannot be taken apart into a forward and a backward pass.
+        """
+        assert solution.plan is not None
+        assert self.program.reads is not None
+        signature = Signature.of(self.args, self.kwargs, self.model)
+        state = ModelState(self.model, self.program.reads, self.settled, self.loss)
+        code = ForwardBackward.of(solution.plan, self.program, self.device, self.retain_graph)
+        paths, convention = paths_of(self.args, self.kwargs), CallingConvention.of(self.model, self.args, self.kwargs)
+        return TrainingPlan(signature, tuple(paths), convention, state, solution, code, measured, self.processes)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingPlan:
+    """A solution, the code that executes it, and what it was made for.
+
+    Attributes:
+        signature, paths, convention: of the call that it was made for, what its inputs are called, and how they came.
+        state: of the model.
+        measured: whether the workspace of its operations was measured for these inputs, and not carried over from
+            larger ones.
+        processes: those that run it together, if the model is sharded.
+    """
+
+    signature: Signature
+    paths: tuple[str, ...]
+    convention: CallingConvention
+    state: ModelState
+    solution: Solution
+    code: ForwardBackward
+    measured: bool = True
+    processes: Processes | None = None
+
+    @cached_property
+    def left_tensors(self) -> dict[Place, Content]:
+        """Attributes in which a forward pass would have left tensors, with what it leaves there."""
+        return self.state.left_tensors
+
+    @cached_property
+    def digest(self) -> int:
+        """Of the collectives of its plan."""
+        return collectives_digest(self.code.plan, self.code.program)
+
+    def broken_assumption(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Broken | None:
+        """What would be read out of these inputs, or out of buffers, that it was not made for, or None."""
+        return self.code.program.assumptions.broken(model, plain_inputs(args, kwargs))
+
+
+_Plan = TypeVar("_Plan")
+
+
+def solve_on_first_process(processes: Processes | None, graph: Graph, search: Callable[[], Solution]) -> Solution:
+    """What ``search`` gives on the first process, checked again on each; here, if there is only one.
+
+    Args:
+        processes: those that take part, or None.
+        graph: of the step, the same on each.
+        search: finds a solution of ``graph``.
+
+    Raises:
+        Exception: on every process, what ``search`` has raised on the first one.
+    """
+    if processes is None:
+        return search()
+    found, error = None, None
+    if processes.rank == 0:
+        try:
+            found = search()
+        except Exception as raised:  # the others wait for an answer
+            error = raised
+    entry = {
+        "graph": graph.sha256,
+        "solution": None if found is None else json.loads(to_json(found.to_document())),
+        "error": None if error is None else [type(error).__name__, str(error)],
+    }
+    told = processes.told(SOLUTION, entry)
+    processes.require_same([one["graph"] for one in told], "other costs or sizes of a step")
+    if error is not None:
+        raise error
+    if told[0]["error"] is not None:
+        name, text = told[0]["error"]
+        raise getattr(errors, name, ExecutionError)(text)
+    return found or Solution.from_document(told[0]["solution"], graph)
+
+
+def collectives_digest(plan: Plan, program: Program) -> int:
+    """A number that two plans share if they have the same collectives in the same order; never 0."""
+    order = []
+    for statement in plan.statements:
+        if isinstance(statement, Compute):
+            calls = program.body(statement).calls
+            sent = [str(call.target) for call in calls if call.target in COLLECTIVES]
+            order += [[plan.graph.operations[statement.operation].name, *sent]] if sent else []
+    return 1 + int.from_bytes(hashlib.sha256(json.dumps(order).encode()).digest()[:7], "big")
+
+
+def agree_on_plan(processes: Processes, planning: Callable[[], _Plan], digest: Callable[[_Plan], int]) -> _Plan:
+    """The plan of a step, after every process has found one with the same collectives in the same order.
+
+    Args:
+        processes: those that take part.
+        planning: finds the plan of this process, alone or together with the others.
+        digest: of a plan, as `collectives_digest` gives it.
+
+    Raises:
+        DisagreementError: on every process, if another process has none, or one with other collectives.
+        Exception: what ``planning`` raises.
+    """
+    try:
+        planned = planning()
+    except DisagreementError:  # which all of them have met
+        raise
+    except Exception:  # whatever a person's model does while it is traced
+        with contextlib.suppress(DisagreementError):
+            processes.numbers(FAILED, 0)
+        raise
+    processes.require_same(processes.numbers(STEP, digest(planned)), "a plan with other collectives")
+    return planned

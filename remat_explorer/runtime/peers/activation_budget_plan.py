@@ -1,6 +1,6 @@
 """PyTorch's activation memory budget as a plan on our graph, so that it runs and is measured as every plan is.
 
-`staged` and `schedule_of` lead from a sequence of operations to stages, and to a schedule where it is one.
+`as_stages` and `schedule_of` lead from a sequence of operations to stages, and to a schedule where it is one.
 """
 
 from __future__ import annotations
@@ -20,95 +20,6 @@ from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.strategies.partition import partition
 from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations
-
-
-def first_equal_calls(module: GraphModule) -> dict[str, str]:
-    """For each call the name of the first call with the same operator and equal arguments: its own, if it is that one.
-
-    Random calls are equal to none but themselves.
-
-    >>> from torch import add, neg
-    >>> from torch.fx import Graph
-    >>> graph = Graph()
-    >>> x = graph.placeholder("x")
-    >>> a, b = (graph.call_function(neg, (x,)) for _ in range(2))
-    >>> c, d = (graph.call_function(add, (node, 1)) for node in (a, b))
-    >>> first_equals(GraphModule({}, graph))
-    {'neg': 'neg', 'neg_1': 'neg', 'add': 'add', 'add_1': 'add'}
-    """
-    first: dict[tuple[object, str, str], Node] = {}
-    equal: dict[Node, Node] = {}
-    for node in module.graph.nodes:
-        if node.op != "call_function" or is_random([node]):
-            equal[node] = node
-            continue
-        args, kwargs = map_arg((node.args, node.kwargs), equal.__getitem__)
-        equal[node] = first.setdefault((node.target, str(args), str(kwargs)), node)
-    return {node.name: keeper.name for node, keeper in equal.items() if node.op == "call_function"}
-
-
-def as_stages(sequence: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Each computation as (stage, operation, implementation), the stages of a frontier-advancing schedule.
-
-    A stage ends with the first run of an operation, whose number it has; the repetitions before belong to it. Stages
-    never go back, also where first runs are not in the order of the numbers.
-
-    >>> staged([0, 1, 0, 2, 3])
-    [(0, 0, 1), (1, 1, 1), (2, 0, 1), (2, 2, 1), (3, 3, 1)]
-    """
-    first = {k: place for place, k in reversed(list(enumerate(sequence)))}
-    stages, stage = [0] * len(sequence), max(sequence, default=0)
-    for place, k in reversed(list(enumerate(sequence))):
-        if first[k] == place:
-            stage = min(stage, k)
-        stages[place] = stage
-    return [(stage, k, 1) for stage, k in zip(stages, sequence, strict=True)]
-
-
-def sort_first_runs(sequence: Sequence[int]) -> list[int]:
-    """The same computations with first runs in the order of their numbers: an operation waits for those before it.
-
-    What is traced may differ from that order, where weight gradients go before input gradients.
-
-    >>> in_order([0, 2, 1, 0, 3])
-    [0, 1, 2, 0, 3]
-    """
-    ordered: list[int] = []
-    waiting: set[int] = set()
-    following = 0
-    for k in sequence:
-        if k < following:
-            ordered.append(k)
-        waiting.add(k)
-        while following in waiting:
-            ordered.append(following)
-            following += 1
-    return ordered
-
-
-def schedule_of(plan: Plan) -> Schedule | None:
-    """The schedule with the computations of a plan, checked; None where its stages are no rows of R.
-
-    Rows of R run in the order of the operations' numbers, and so do first runs: where a plan has them in another order,
-    the schedule's peak differs a little from the plan's.
-
-    >>> from remat_explorer.instances import linear
-    >>> graph = linear(1)
-    >>> schedule_of(Plan.from_sequence(graph, staged([0, 1, 0, 2]))).R.tolist()
-    [[1, 0, 0], [0, 1, 0], [1, 0, 1]]
-    >>> schedule_of(Plan.from_sequence(graph, staged([0, 1, 0, 0, 2]))) is None
-    True
-    """
-    graph = plan.graph
-    runs = [statement for statement in plan.statements if isinstance(statement, Compute)]
-    computed = set(as_stages(sort_first_runs([run.operation for run in runs])))
-    schedule = Schedule.leanest(graph, graph.n, Computations.of(computed))
-    if len(computed) != len(runs) or not schedule.is_frontier_advancing:
-        return None
-    try:
-        return check_schedule(schedule).schedule
-    except ScheduleError:
-        return None
 
 
 def pytorch_budget_plan(program: Program, budget: float, solver: str = "dp") -> Plan:
@@ -146,6 +57,95 @@ def pytorch_budget_plan(program: Program, budget: float, solver: str = "dp") -> 
         walk.run_all(part)
     walk.run_absent()
     return Plan.from_sequence(program.graph, as_stages(walk.sequence))
+
+
+def first_equal_calls(module: GraphModule) -> dict[str, str]:
+    """For each call the name of the first call with the same operator and equal arguments: its own, if it is that one.
+
+    Random calls are equal to none but themselves.
+
+    >>> from torch import add, neg
+    >>> from torch.fx import Graph
+    >>> graph = Graph()
+    >>> x = graph.placeholder("x")
+    >>> a, b = (graph.call_function(neg, (x,)) for _ in range(2))
+    >>> c, d = (graph.call_function(add, (node, 1)) for node in (a, b))
+    >>> first_equal_calls(GraphModule({}, graph))
+    {'neg': 'neg', 'neg_1': 'neg', 'add': 'add', 'add_1': 'add'}
+    """
+    first: dict[tuple[object, str, str], Node] = {}
+    equal: dict[Node, Node] = {}
+    for node in module.graph.nodes:
+        if node.op != "call_function" or is_random([node]):
+            equal[node] = node
+            continue
+        args, kwargs = map_arg((node.args, node.kwargs), equal.__getitem__)
+        equal[node] = first.setdefault((node.target, str(args), str(kwargs)), node)
+    return {node.name: keeper.name for node, keeper in equal.items() if node.op == "call_function"}
+
+
+def as_stages(sequence: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Each computation as (stage, operation, implementation), the stages of a frontier-advancing schedule.
+
+    A stage ends with the first run of an operation, whose number it has; the repetitions before belong to it. Stages
+    never go back, also where first runs are not in the order of the numbers.
+
+    >>> as_stages([0, 1, 0, 2, 3])
+    [(0, 0, 1), (1, 1, 1), (2, 0, 1), (2, 2, 1), (3, 3, 1)]
+    """
+    first = {k: place for place, k in reversed(list(enumerate(sequence)))}
+    stages, stage = [0] * len(sequence), max(sequence, default=0)
+    for place, k in reversed(list(enumerate(sequence))):
+        if first[k] == place:
+            stage = min(stage, k)
+        stages[place] = stage
+    return [(stage, k, 1) for stage, k in zip(stages, sequence, strict=True)]
+
+
+def sort_first_runs(sequence: Sequence[int]) -> list[int]:
+    """The same computations with first runs in the order of their numbers: an operation waits for those before it.
+
+    What is traced may differ from that order, where weight gradients go before input gradients.
+
+    >>> sort_first_runs([0, 2, 1, 0, 3])
+    [0, 1, 2, 0, 3]
+    """
+    ordered: list[int] = []
+    waiting: set[int] = set()
+    following = 0
+    for k in sequence:
+        if k < following:
+            ordered.append(k)
+        waiting.add(k)
+        while following in waiting:
+            ordered.append(following)
+            following += 1
+    return ordered
+
+
+def schedule_of(plan: Plan) -> Schedule | None:
+    """The schedule with the computations of a plan, checked; None where its stages are no rows of R.
+
+    Rows of R run in the order of the operations' numbers, and so do first runs: where a plan has them in another order,
+    the schedule's peak differs a little from the plan's.
+
+    >>> from remat_explorer.instances import linear
+    >>> graph = linear(1)
+    >>> schedule_of(Plan.from_sequence(graph, as_stages([0, 1, 0, 2]))).R.tolist()
+    [[1, 0, 0], [0, 1, 0], [1, 0, 1]]
+    >>> schedule_of(Plan.from_sequence(graph, as_stages([0, 1, 0, 0, 2]))) is None
+    True
+    """
+    graph = plan.graph
+    runs = [statement for statement in plan.statements if isinstance(statement, Compute)]
+    computed = set(as_stages(sort_first_runs([run.operation for run in runs])))
+    schedule = Schedule.leanest(graph, graph.n, Computations.of(computed))
+    if len(computed) != len(runs) or not schedule.is_frontier_advancing:
+        return None
+    try:
+        return check_schedule(schedule).schedule
+    except ScheduleError:
+        return None
 
 
 def _operation_of(program: Program) -> dict[str, int]:

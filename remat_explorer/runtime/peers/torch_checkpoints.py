@@ -15,31 +15,6 @@ from torch import nn
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
-Forward = Callable[..., Any]
-
-
-@contextlib.contextmanager
-def replaced_forwards(forwards: Mapping[nn.Module, Forward]) -> Iterator[None]:
-    """Call the given functions in place of the modules' own ``forward``; hooks stay as they are.
-
-    >>> layer = nn.Identity()
-    >>> with replaced_forwards({layer: lambda x: x + 1}):
-    ...     layer(1)
-    2
-    >>> layer(1), "forward" in vars(layer)
-    (1, False)
-    """
-    before = {module: module.__dict__["forward"] for module in forwards if "forward" in module.__dict__}
-    try:
-        for module, forward in forwards.items():
-            module.__dict__["forward"] = forward
-        yield
-    finally:
-        for module in forwards:
-            module.__dict__.pop("forward", None)
-            if module in before:
-                module.__dict__["forward"] = before[module]
-
 
 def blocks_of(model: nn.Module) -> tuple[nn.Module, ...]:
     """The repeated blocks of a model: residual blocks, transformer layers, dense layers.
@@ -67,6 +42,32 @@ def blocks_of(model: nn.Module) -> tuple[nn.Module, ...]:
 def checkpointed_blocks(blocks: Sequence[nn.Module]) -> AbstractContextManager[None]:
     """While entered, each block keeps only its inputs, and runs again in the backward pass."""
     return replaced_forwards({block: functools.partial(_checkpointed, block.forward) for block in blocks})
+
+
+Forward = Callable[..., Any]
+
+
+@contextlib.contextmanager
+def replaced_forwards(forwards: Mapping[nn.Module, Forward]) -> Iterator[None]:
+    """Call the given functions in place of the modules' own ``forward``; hooks stay as they are.
+
+    >>> layer = nn.Identity()
+    >>> with replaced_forwards({layer: lambda x: x + 1}):
+    ...     layer(1)
+    2
+    >>> layer(1), "forward" in vars(layer)
+    (1, False)
+    """
+    before = {module: module.__dict__["forward"] for module in forwards if "forward" in module.__dict__}
+    try:
+        for module, forward in forwards.items():
+            module.__dict__["forward"] = forward
+        yield
+    finally:
+        for module in forwards:
+            module.__dict__.pop("forward", None)
+            if module in before:
+                module.__dict__["forward"] = before[module]
 
 
 def _checkpointed(forward: Forward, *args: Any, **kwargs: Any) -> Any:

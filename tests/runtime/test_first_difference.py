@@ -109,7 +109,7 @@ def test_another_formula_while_traced_is_named_with_its_line_and_the_size_of_a_r
     assert not found.equal
     assert found.begins is not None
     assert (found.begins.module, found.begins.operator, found.begins.phase) == ("4", "sigmoid", "forward")
-    assert "the difference begins at '4 sigmoid' (forward, test_differences.py:" in str(found)
+    assert "the difference begins at '4 sigmoid' (forward, test_first_difference.py:" in str(found)
     (loss,) = [difference for difference in found.differences if difference.kind == "output"]
     assert loss.units is not None
     assert 0 < loss.units < 8
