@@ -213,7 +213,7 @@ class Rematerialization:
         broken: Broken | None = None
         called, now, convention = (args, kwargs), None, None
         for planned, exactly in self._candidates():
-            if now is None or planned.convention is not convention:  # plans of one family share it
+            if now is None or planned.convention is not convention:  # plans for several sizes share it
                 convention, called = planned.convention, planned.convention.apply(args, kwargs)
                 now = Signature.of(*called, self.model)
             fits = planned.signature.matches(now)
@@ -237,8 +237,8 @@ class Rematerialization:
             return self.planner.plan(self.model, *self._with_gradients(args, kwargs))
         limit = self._budget_anew()
         if self.resolve or not broken:
-            family = SizeVariants(self.planner, self.model, self.plans, limit, self.resolve)
-            if (planned := family.plan(args, kwargs)) is not None:
+            variants = SizeVariants(self.planner, self.model, self.plans, limit, self.resolve)
+            if (planned := variants.plan(args, kwargs)) is not None:
                 return planned
         if broken is not None and self._may_plan_branch(broken):
             warnings.warn(f"{broken}. It is planned anew, once, and both plans are kept", stacklevel=_CALLER)

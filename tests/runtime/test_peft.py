@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import remat_explorer as rx
-from tests.runtime.loops.language_model import batch, equal_weights, llama, needed
+from tests.runtime.language_model import batch, equal_weights, llama, needed
 from tests.thorough import thorough_but
 
 transformers = needed("transformers")

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import remat_explorer as rx
 from remat_explorer.errors import CaptureError, ExecutionError
-from tests.runtime.loops.language_model import equal_weights, needed
+from tests.runtime.language_model import equal_weights, needed
 from tests.thorough import thorough_but
 
 lightning = needed("lightning")

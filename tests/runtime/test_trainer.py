@@ -13,7 +13,7 @@ import torch
 
 import remat_explorer as rx
 from remat_explorer.errors import ExecutionError
-from tests.runtime.loops.language_model import Examples, batch, equal_weights, llama, needed
+from tests.runtime.language_model import Examples, batch, equal_weights, llama, needed
 from tests.thorough import thorough_but
 
 transformers = needed("transformers")
