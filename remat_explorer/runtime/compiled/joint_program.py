@@ -68,7 +68,7 @@ def joint_program(module: GraphModule, forward_results: int, in_place: bool = Tr
     if in_place:
         contract(storages)
     else:
-        join_fused(storages)
+        fuse_pointwise(storages)
     _keep_seeds(storages)
     _require_unwritten(storages, [node for node, _ in written])
     random = [draft for draft in storages.operations if is_random(draft.nodes)]
@@ -215,10 +215,10 @@ def _require_unwritten(storages: Storages, written: Sequence[Node]) -> None:
 
 
 REDUCTIONS = (torch.ops.aten.sum.dim_IntList, torch.ops.aten.mean.dim, torch.ops.aten.amax.default)
-MOST_READS = 8  # of one operation: Inductor makes a result what a kernel with more reads would take further
+MAX_READS = 8  # of one operation: Inductor makes a result what a kernel with more reads would take further
 
 
-def join_fused(storages: Storages) -> None:
+def fuse_pointwise(storages: Storages) -> None:
     """Join an operation that goes entry by entry to the only one that reads its result.
 
     That is what Inductor does, which then has no such result in memory. The inputs of the first must be there while the
@@ -239,7 +239,7 @@ def _join_some(storages: Storages, is_next: Callable[[OperationDraft, OperationD
         if reader is None or not (_takes_no_more(draft, reader) or is_next(draft, reader)):
             continue
         reads = list(dict.fromkeys([*draft.reads, *(s for s in reader.reads if s is not draft.writes[0])]))
-        if len(reads) > MOST_READS:
+        if len(reads) > MAX_READS:
             continue
         reader.nodes = draft.nodes + reader.nodes
         reader.reads = reads
@@ -288,7 +288,7 @@ def as_kernels(graph: Graph, storages: Storages, number: Mapping[StorageDraft, i
 
     Args:
         graph: of these storages, with one implementation of each operation.
-        storages: after `join_fused`.
+        storages: after `fuse_pointwise`.
         number: value id of each storage.
     """
     last_read = {storage: k for k, draft in enumerate(storages.operations) for storage in draft.reads}

@@ -1,7 +1,7 @@
 """The one line that brings a budget into torch.compile: `compile`.
 
 A trial step of the compiled code is measured before anybody trains with it (`trial_peak`), and where it takes too much,
-the workspace of kernels is measured, by one run of a plan (`measured_workspace`) or one by one (`workspace_of`).
+their workspace is measured: by one run of a plan (`measure_plan_workspace`) or one by one (`measure_workspace`).
 """
 
 from __future__ import annotations
@@ -161,10 +161,10 @@ class BudgetedBackend:
                 break  # it keeps to the budget, or there is no smaller plan
             if turn == 1 and parts.program is not None and graph.solution.plan is not None:
                 if fusion is None:
-                    budget, measured = asked, measured_workspace(graph.solution.plan, parts.program).of
+                    budget, measured = asked, measure_plan_workspace(graph.solution.plan, parts.program).of
                 else:
                     budget = asked - max(0, (graph.fused_peak or 0) - graph.predicted_peak)
-                    measured = partial(with_workspace, workspace=workspace_of(parts.program, fusion.called))
+                    measured = partial(with_workspace, workspace=measure_workspace(parts.program, fusion.called))
             elif turn <= MAX_REPLANS:
                 budget = max(1, min(graph.solution.budget, graph.predicted_peak) - excess)
             else:
@@ -239,7 +239,7 @@ def _trained_outputs(compiled: Callable[..., Any], given: Sequence[Any]) -> list
     return [out for out in compiled(*given) if isinstance(out, torch.Tensor) and out.requires_grad]
 
 
-def workspace_of(program: Program, operations: Iterable[int]) -> dict[int, int]:
+def measure_workspace(program: Program, operations: Iterable[int]) -> dict[int, int]:
     """Measured workspace of some operations in bytes, each run by itself, with zeros for inputs.
 
     Args:
@@ -286,7 +286,7 @@ def _device_of(program: Program) -> torch.device:
     return next((program.fakes[n].device for n in placeholders if program.fakes[n].numel()), torch.device("cpu"))
 
 
-def measured_workspace(plan: Plan, program: Program) -> Profile:
+def measure_plan_workspace(plan: Plan, program: Program) -> Profile:
     """Measured workspace and storages of the program's operations, with the costs that its graph has.
 
     The plan runs once, with zeros for inputs, in the memory that the plan takes and the workspace. The random state

@@ -42,10 +42,10 @@ from remat_explorer.runtime.peers.activation_budget_plan import pytorch_budget_p
 from remat_explorer.runtime.peers.peer_measurement import PeerMeasurement
 from remat_explorer.runtime.peers.torch_checkpoints import (
     blocks_of,
-    checkpointed_blocks,
-    checkpointed_segments,
+    checkpoint_blocks,
+    checkpoint_segments,
+    largest_sequential,
     segment_counts,
-    trunk_of,
 )
 from remat_explorer.runtime.strategies.partition import require_share
 
@@ -295,12 +295,12 @@ SOLVER = "dp"
 def checkpoint_entries(training: Eager, model: nn.Module) -> list[_Entry]:
     """`checkpoint_sequential` with several numbers of segments, and a checkpoint around each block."""
     model, entries = unwrapped(model), []
-    name, trunk = "checkpoint-sequential", trunk_of(model)
+    name, trunk = "checkpoint-sequential", largest_sequential(model)
     if trunk is None:
         entries.append(PeerMeasurement(name, problem="the model has no nn.Sequential of several members"))
     else:
         for segments in segment_counts(len(trunk)):
-            change = functools.partial(checkpointed_segments, trunk, segments)
+            change = functools.partial(checkpoint_segments, trunk, segments)
             entries.append(Autograd(training, name, f"{segments} segments", change))
     name, blocks = "checkpoint-blocks", blocks_of(model)
     if not blocks:
@@ -313,7 +313,7 @@ def checkpoint_entries(training: Eager, model: nn.Module) -> list[_Entry]:
         )
     else:
         knob = f"{len(blocks)} × {type(blocks[0]).__name__}"
-        entries.append(Autograd(training, name, knob, functools.partial(checkpointed_blocks, blocks)))
+        entries.append(Autograd(training, name, knob, functools.partial(checkpoint_blocks, blocks)))
     return entries
 
 

@@ -39,20 +39,20 @@ def blocks_of(model: nn.Module) -> tuple[nn.Module, ...]:
     return largest if len(largest) > 1 else ()
 
 
-def checkpointed_blocks(blocks: Sequence[nn.Module]) -> AbstractContextManager[None]:
+def checkpoint_blocks(blocks: Sequence[nn.Module]) -> AbstractContextManager[None]:
     """While entered, each block keeps only its inputs, and runs again in the backward pass."""
-    return replaced_forwards({block: functools.partial(_checkpointed, block.forward) for block in blocks})
+    return replace_forwards({block: functools.partial(_checkpointed, block.forward) for block in blocks})
 
 
 Forward = Callable[..., Any]
 
 
 @contextlib.contextmanager
-def replaced_forwards(forwards: Mapping[nn.Module, Forward]) -> Iterator[None]:
+def replace_forwards(forwards: Mapping[nn.Module, Forward]) -> Iterator[None]:
     """Call the given functions in place of the modules' own ``forward``; hooks stay as they are.
 
     >>> layer = nn.Identity()
-    >>> with replaced_forwards({layer: lambda x: x + 1}):
+    >>> with replace_forwards({layer: lambda x: x + 1}):
     ...     layer(1)
     2
     >>> layer(1), "forward" in vars(layer)
@@ -87,11 +87,11 @@ def _without_inner(group: tuple[nn.Module, ...]) -> tuple[nn.Module, ...]:
     return tuple(module for module in group if module not in inner)
 
 
-def trunk_of(model: nn.Module) -> nn.Sequential | None:
+def largest_sequential(model: nn.Module) -> nn.Sequential | None:
     """The sequence that makes up most of a model: of those in no other one, the one with the most layers within.
 
     >>> head, body = nn.Sequential(nn.Linear(4, 2)), nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-    >>> trunk_of(nn.ModuleDict({"head": head, "body": body})) is body
+    >>> largest_sequential(nn.ModuleDict({"head": head, "body": body})) is body
     True
     """
     sequences = [module for module in _outermost_sequences(model) if len(module) > 1]
@@ -107,10 +107,10 @@ def segment_counts(members: int) -> tuple[int, ...]:
     return tuple(sorted({2, max(2, round(members**0.5)), members}))
 
 
-def checkpointed_segments(trunk: nn.Sequential, segments: int) -> AbstractContextManager[None]:
+def checkpoint_segments(trunk: nn.Sequential, segments: int) -> AbstractContextManager[None]:
     """While entered, ``trunk`` runs in segments, all but the last of which keep only their input."""
     members = list(trunk)  # as a list: a layer that comes twice is then run twice
-    return replaced_forwards({trunk: functools.partial(checkpoint_sequential, members, segments, use_reentrant=False)})
+    return replace_forwards({trunk: functools.partial(checkpoint_sequential, members, segments, use_reentrant=False)})
 
 
 def _outermost_sequences(model: nn.Module) -> list[nn.Sequential]:

@@ -10,10 +10,10 @@ from torch import nn
 import remat_explorer as rx
 from remat_explorer.runtime.peers.torch_checkpoints import (
     blocks_of,
-    checkpointed_blocks,
-    checkpointed_segments,
-    replaced_forwards,
-    trunk_of,
+    checkpoint_blocks,
+    checkpoint_segments,
+    largest_sequential,
+    replace_forwards,
 )
 from tests.runtime.kinds_of_models import linear
 
@@ -44,7 +44,7 @@ def test_blocks_of_the_zoo(name):
 def test_the_trunk_is_the_sequence_with_the_most_layers(name):
     model: Any = rx.models.load(name, batch=1).module.model
     path, members = TRUNKS[name]
-    trunk = trunk_of(model)
+    trunk = largest_sequential(model)
     assert trunk is not None
     assert trunk is (model.get_submodule(path) if path else model)
     assert len(trunk) == members
@@ -59,13 +59,13 @@ def test_a_block_inside_a_block_of_its_class_is_none():
 def test_a_forward_of_the_persons_own_comes_back_even_after_an_error():
     layer: Any = linear()
     layer.forward = mine = lambda x: x
-    with pytest.raises(ZeroDivisionError), replaced_forwards({layer: lambda x: 1 / 0}):
+    with pytest.raises(ZeroDivisionError), replace_forwards({layer: lambda x: 1 / 0}):
         layer(0)
     assert layer.forward is mine
 
 
 def test_segments_and_blocks_leave_no_trace():
     model = nn.Sequential(nn.Sequential(linear(), nn.ReLU()), nn.Sequential(linear(), nn.ReLU()))
-    with checkpointed_segments(model, 2), checkpointed_blocks(blocks_of(model)):
+    with checkpoint_segments(model, 2), checkpoint_blocks(blocks_of(model)):
         assert all("forward" in vars(part) for part in (model, *model))
     assert not any("forward" in vars(part) for part in model.modules())
