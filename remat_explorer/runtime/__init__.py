@@ -11,7 +11,7 @@ Training, in the order in which a step goes through it:
   `backward_emitter`, with `strided_gradients` and `gradient_handover`.
 - `training_run`: runs that code as a function that autograd can differentiate, with `output_guard` and `oom_errors`.
 
-Measuring: `measure` runs a solution on the `plan_bench`, beside plain PyTorch (`eager`), and gives a `measurement`;
+Measuring: `measuring` runs a solution on the `plan_bench`, beside plain PyTorch (`eager`), and gives a `measurement`;
 `comparison` and `first_difference` say how far results are apart. `interpreter` and `generated_step` run a whole step.
 
 `compiled` brings plans into torch.compile, `peers` measures PyTorch's own checkpointing, `strategies` need torch.
@@ -19,8 +19,8 @@ Measuring: `measure` runs a solution on the `plan_bench`, beside plain PyTorch (
 
 from remat_explorer.capture.profiling.memory_meter import peaks_of_process
 from remat_explorer.runtime.interpreter import Interpreter, StepOutcome
-from remat_explorer.runtime.measure import measure
 from remat_explorer.runtime.measurement import Measurement
+from remat_explorer.runtime.measuring import measure
 from remat_explorer.runtime.rematerialize import rematerialize
 
 __all__ = ["Interpreter", "Measurement", "StepOutcome", "measure", "peaks_of_process", "rematerialize"]

@@ -25,8 +25,8 @@ from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes
 from remat_explorer.runtime import Interpreter
 from remat_explorer.runtime.eager import Eager, InitialState, interleaved_seconds
-from remat_explorer.runtime.measure import record_memory_snapshot
 from remat_explorer.runtime.measurement import Allocator
+from remat_explorer.runtime.measuring import record_memory_snapshot
 from tests.capture.cuda_stand_in import GPU
 from tests.runtime.kinds_of_models import Made
 from tests.runtime.random_schedules import checkpoint_all, random_schedule, solution_of
