@@ -16,7 +16,7 @@ from remat_explorer.errors import RematError
 from remat_explorer.graph import Graph
 from remat_explorer.judging import Contender
 from remat_explorer.models.decoder import reported_llama
-from remat_explorer.runtime.comparison import Final, compare
+from remat_explorer.runtime.comparison import FinalState, compare
 from remat_explorer.runtime.peers import PeerMeasurement
 from remat_explorer.runtime.plan_bench import PlanBench
 from remat_explorer.solvers import checkpoint_all_peak
@@ -134,8 +134,8 @@ def reported(layers: int, tokens: int, seconds: float) -> list[dict[str, Any]]:
 
 
 def metered(
-    solution: rx.Solution, module: nn.Module, args: tuple[torch.Tensor, ...], reference: Final | None
-) -> tuple[int, bool, Final]:
+    solution: rx.Solution, module: nn.Module, args: tuple[torch.Tensor, ...], reference: FinalState | None
+) -> tuple[int, bool, FinalState]:
     """Measured peak of a schedule, whether its results are eager's bit for bit, and eager's, run once for all.
 
     `remat_explorer.measure` runs a step ten times, to time it; this one runs it twice.

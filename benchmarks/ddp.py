@@ -37,7 +37,7 @@ from torch.nn import functional
 import remat_explorer as rx
 from remat_explorer.models.gpt2 import GPT2Block
 from remat_explorer.quantities import format_bytes, format_seconds
-from remat_explorer.runtime.backward import handovers
+from remat_explorer.runtime import gradient_handover
 
 CASES = ["blocks:2:8", "resnet18:16:64"]
 COLUMNS = ("model", "contender", "handovers", "first ready", "half ready", "gloo", "with the link", "waits")
@@ -95,12 +95,12 @@ def run(rank: int, case: str, budget: str, link: float, rounds: int, folder: str
     solution = None
     models: dict[str, nn.Module] = {"plain": model}
     counts: dict[str, int] = {}
-    for name, least in (("plan", handovers.LEAST_SECONDS), ("plan, at its end", math.inf)):
-        handovers.LEAST_SECONDS = least
+    for name, least in (("plan", gradient_handover.MIN_SECONDS), ("plan, at its end", math.inf)):
+        gradient_handover.MIN_SECONDS = least
         made = rx.rematerialize(loaded(case)[0], args, budget=None if solution else budget, solution=solution)
         made.load_state_dict(model.state_dict())
         solution = made.rematerialization.solution
-        counts[name], models[name] = len(made.rematerialization.plans[0].halves.handovers), made
+        counts[name], models[name] = len(made.rematerialization.plans[0].code.handovers), made
     ready = {name: shares(one, args) for name, one in models.items()}
     steps: dict[str, dict[str, list[tuple[float, float]]]] = {name: {} for name in models}
     last = [0.0]

@@ -223,7 +223,7 @@ def gradients_that_differ(mine: nn.Module, theirs: nn.Module) -> list[str]:
 
 def constant_bytes(made: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """Bytes that count as resident, but are made in each step: of constants, such as positions."""
-    program = made.rematerialization.plans[-1].halves.program
+    program = made.rematerialization.plans[-1].code.program
     registers = program.bind(made.rematerialization.model, detached_inputs(args, kwargs), tangents=False)
     made_first = [registers[node].untyped_storage() for body in program.prologue for node in body.outputs.values()]
     return sum({storage._cdata: storage.nbytes() for storage in made_first}.values())

@@ -31,8 +31,7 @@ from remat_explorer.capture.model_placement import exact_kernels, place
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead
 from remat_explorer.runtime.eager import Eager
-from remat_explorer.runtime.peers.contenders import Autograd
-from remat_explorer.runtime.peers.peer_bench import PeerBench
+from remat_explorer.runtime.peers.peer_comparison import Autograd, PeerBench
 from remat_explorer.runtime.peers.policy_loader import apply_policy
 from remat_explorer.solvers.framework_rules.layers import layers_of
 from remat_explorer.solvers.framework_rules.policy import Policy

@@ -1,10 +1,26 @@
-"""Executes plans on the CPU and on CUDA, and measures them."""
+"""Executes plans on the CPU and on CUDA: trains models by them, and measures them.
+
+Training, in the order in which a step goes through it:
+
+- `rematerialize`: the one line that people call, and the module that it returns.
+- `rematerialization`: which plan a training step runs, and when another one is made. `call_signature`, `model_state`,
+  `preconditions` and `plan_mismatch` say whether a plan serves a call, and what to tell people where it does not.
+- `step_planner`: capture, profile, solve, generate; `size_variants` and `retain_graph` plan for smaller inputs and for
+  several backward passes.
+- `forward_backward`: the generated code of the forward and of the backward pass, written by `emitter` and
+  `backward_emitter`, with `strided_gradients` and `gradient_handover`.
+- `training_run`: runs that code as a function that autograd can differentiate, with `output_guard` and `oom_errors`.
+
+Measuring: `measuring` runs a solution on the `plan_bench`, beside plain PyTorch (`eager`), and gives a `measurement`;
+`comparison` and `first_difference` say how far results are apart. `interpreter` and `generated_step` run a whole step.
+
+`compiled` brings plans into torch.compile, `peers` measures PyTorch's own checkpointing, `strategies` need torch.
+"""
 
 from remat_explorer.capture.memory_meter import peaks_of_process
-from remat_explorer.runtime.interpreter import Interpreter
+from remat_explorer.runtime.interpreter import Interpreter, StepOutcome
 from remat_explorer.runtime.measurement import Measurement
 from remat_explorer.runtime.measuring import measure
-from remat_explorer.runtime.outcome import StepOutcome
 from remat_explorer.runtime.rematerialize import rematerialize
 
 __all__ = ["Interpreter", "Measurement", "StepOutcome", "measure", "peaks_of_process", "rematerialize"]

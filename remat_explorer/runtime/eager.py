@@ -1,12 +1,17 @@
-"""Plain autograd, the reference for results, time and memory."""
+"""Plain autograd, the reference for results, time and memory.
+
+Every run of a comparison starts from one `InitialState`; `interleaved_seconds` is the one loop that takes times.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -14,13 +19,14 @@ from remat_explorer.capture.autocast import no_autocast
 from remat_explorer.capture.inputs_and_outputs import Loss
 from remat_explorer.capture.model_placement import Placement, is_out_of_memory
 from remat_explorer.capture.sharding import shard_groups
+from remat_explorer.capture.stopwatch import seconds_of
 from remat_explorer.capture.trace_errors import first_line
 from remat_explorer.capture.training_step import TrainingStep, substitute_tensors, unwrap
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
-from remat_explorer.runtime.interpreter import Section
-from remat_explorer.runtime.outcome import StepOutcome
+from remat_explorer.runtime.interpreter import Section, StepOutcome
+from remat_explorer.runtime.random_state import RandomStates
 
-Change = Callable[[], contextlib.AbstractContextManager[Any]]
+ModelChange = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
 class Eager:
@@ -60,7 +66,9 @@ class Eager:
         for name, content in self._initial.items():
             self._step.get_buffer(name).copy_(content)
 
-    def run(self, change: Change = contextlib.nullcontext, section: Section = contextlib.nullcontext) -> StepOutcome:
+    def run(
+        self, change: ModelChange = contextlib.nullcontext, section: Section = contextlib.nullcontext
+    ) -> StepOutcome:
         """One forward and backward pass, from the loss, or from ones for the outputs where there is none.
 
         Args:
@@ -74,7 +82,7 @@ class Eager:
             return run()
 
     @contextlib.contextmanager
-    def prepared(self, change: Change = contextlib.nullcontext) -> Iterator[Callable[[], StepOutcome]]:
+    def prepared(self, change: ModelChange = contextlib.nullcontext) -> Iterator[Callable[[], StepOutcome]]:
         """A context that gives what `run` runs: the step alone, for a clock that shall see nothing else."""
         with (
             torch.inference_mode(False),
@@ -129,3 +137,66 @@ class Eager:
 
     def _held(self) -> dict[str, torch.Tensor]:
         return {**dict(self._step.named_parameters()), **dict(self._step.named_buffers())}
+
+
+class InitialState:
+    """Remembers the random state of the CPU and of a device, and whose buffers and gradients to set back.
+
+    Args:
+        eager: plain PyTorch on copies of the buffers.
+        device: where the runs are.
+    """
+
+    def __init__(self, eager: Eager, device: torch.device) -> None:
+        self._eager, self.device = eager, device
+        self._generators = [RandomStates(home) for home in dict.fromkeys((torch.device("cpu"), device))]
+        self._start = self.states()
+
+    def states(self) -> list[np.ndarray]:
+        """Random states now, of the CPU and of the device."""
+        return [generator.get() for generator in self._generators]
+
+    def rewind(self) -> None:
+        """Go back to the beginning."""
+        self._eager.reset()
+        for generator, state in zip(self._generators, self._start, strict=True):
+            generator.set(state)
+
+
+Name = TypeVar("Name")
+
+
+def interleaved_seconds(
+    contenders: Mapping[Name, Callable[[], AbstractContextManager[Callable[[], object]]]],
+    start: InitialState,
+    repeats: int,
+    advance: Callable[[], None],
+) -> dict[Name, tuple[float, ...]]:
+    """Seconds of each contender's runs, which take turns, every other time in the opposite order.
+
+    So neither a drift of the machine nor what ran before favours one of them.
+
+    Args:
+        contenders: prepares a run, as a context that gives what runs it; only that is timed, until the device is done.
+        start: the state that every run starts from.
+        repeats: runs of each.
+        advance: called after every run.
+
+    >>> import torch
+    >>> from remat_explorer.capture.model_placement import place
+    >>> from remat_explorer.runtime.eager import Eager
+    >>> placed = place(torch.nn.Linear(2, 1), (torch.ones(3, 2),), None, "cpu")
+    >>> eager = Eager(placed, None)
+    >>> found = interleaved_seconds({"eager": eager.prepared}, InitialState(eager, placed.device), 3, lambda: None)
+    >>> list(found), len(found["eager"]), min(found["eager"]) > 0
+    (['eager'], 3, True)
+    """
+    seconds: dict[Name, list[float]] = {name: [] for name in contenders}
+    for turn in range(repeats):
+        for name, prepare in list(contenders.items())[:: -1 if turn % 2 else 1]:
+            start.rewind()
+            with prepare() as run:
+                seconds[name].append(seconds_of(run, start.device))
+            del run  # what it was prepared with would take room from the next one
+            advance()
+    return {name: tuple(times) for name, times in seconds.items()}

@@ -16,9 +16,9 @@ from remat_explorer.documents import write_text
 from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes
-from remat_explorer.runtime.emission import RESULTS, STATEMENT, Emission, statement_of_line
-from remat_explorer.runtime.outcome import StepOutcome
-from remat_explorer.runtime.shortage import explained_shortage
+from remat_explorer.runtime.emitter import RESULTS, STATEMENT, Emitter, statement_of_line
+from remat_explorer.runtime.interpreter import StepOutcome
+from remat_explorer.runtime.oom_errors import explain_oom
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class GeneratedStep:
         Raises:
             OutOfMemoryError: if memory runs out, with the statement and what was in memory.
         """
-        with torch.no_grad(), no_autocast(), explained_shortage(self.plan, registers.clear):
+        with torch.no_grad(), no_autocast(), explain_oom(self.plan, registers.clear):
             tensors = [registers.pop(node) for node in self.residents]
             return StepOutcome.of(self.program.results, self.module.forward(*tensors))
 
@@ -77,13 +77,13 @@ def generate(plan: Plan, program: Program, device: torch.device) -> GeneratedSte
     >>> bool((step.run(program.bind(model, (x,))).outputs[0] == model(x)).all())
     True
     """
-    emission = Emission(plan, program, device)
+    emitter = Emitter(plan, program, device)
     residents = residents_of(program)
-    emission.take(residents)
-    emission.statements(0, len(plan.statements))
-    emission.bodies(program.epilogue)
-    emission.output(program.results)
-    return GeneratedStep(drop_source_with(GraphModule(nn.Module(), emission.graph)), plan, program, residents)
+    emitter.emit_placeholders(residents)
+    emitter.emit_statements(0, len(plan.statements))
+    emitter.emit_bodies(program.epilogue)
+    emitter.output(program.results)
+    return GeneratedStep(drop_source_with(GraphModule(nn.Module(), emitter.graph)), plan, program, residents)
 
 
 def residents_of(program: Program) -> tuple[Node, ...]:

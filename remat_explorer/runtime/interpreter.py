@@ -1,4 +1,4 @@
-"""Executes a plan: a register file, one statement after another.
+"""Executes a plan: a register file, one statement after another, up to the outcome of a training step.
 
 The forward pass, and the backward pass with what it recomputes, are one list of statements here: MONeT (Shah et al.,
 ICLR 2021) has Algorithm 1 and Algorithm 2 for them.
@@ -7,19 +7,61 @@ ICLR 2021) has Algorithm 1 and Algorithm 2 for them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 from remat_explorer.capture.autocast import no_autocast
-from remat_explorer.capture.captured_program import Program, Registers
+from remat_explorer.capture.captured_program import Program, Registers, Result
 from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Compute, Plan, Statement
-from remat_explorer.runtime.outcome import StepOutcome
+from remat_explorer.runtime.oom_errors import explain_oom
 from remat_explorer.runtime.random_state import RandomStates
-from remat_explorer.runtime.shortage import explained_shortage
+
+
+@dataclass(frozen=True, eq=False)
+class StepOutcome:
+    """Results of a training step: the outputs (the loss alone, where there is one), gradients, new buffer contents.
+
+    Attributes:
+        outputs: in the order of the program's results.
+        gradients: for each parameter that gets one, by its name in the model, and for each input as "input tensor 0".
+        buffers: the buffers that the step writes, by name.
+    """
+
+    outputs: tuple[torch.Tensor, ...]
+    gradients: dict[str, torch.Tensor]
+    buffers: dict[str, torch.Tensor]
+
+    @staticmethod
+    def of(results: Sequence[Result], tensors: Sequence[torch.Tensor]) -> StepOutcome:
+        """The tensors of a program's results, by what each one is."""
+        by_kind: dict[str, dict[str, torch.Tensor]] = {"output": {}, "gradient": {}, "buffer": {}}
+        for result, tensor in zip(results, tensors, strict=True):
+            by_kind[result.kind][result.name] = tensor
+        return StepOutcome(tuple(by_kind["output"].values()), by_kind["gradient"], by_kind["buffer"])
+
+    def copied(self) -> StepOutcome:
+        """The same in tensors of its own, on the CPU, which nothing that runs later changes."""
+
+        def copies(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+            return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+
+        outputs = tuple(output.detach().to("cpu", copy=True) for output in self.outputs)
+        return StepOutcome(outputs, copies(self.gradients), copies(self.buffers))
+
+    def write_to(self, model: nn.Module) -> None:
+        """Add the gradients to the parameters' and put the new contents into the buffers, as eager training does."""
+        with torch.no_grad():
+            for name, gradient in self.gradients.items():
+                parameter = model.get_parameter(name)
+                parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+            for name, content in self.buffers.items():
+                model.get_buffer(name).copy_(content)
+
 
 Section = Callable[[], contextlib.AbstractContextManager[Any]]
 
@@ -51,7 +93,7 @@ class Interpreter:
             cancelled: asked before each statement.
         """
         states, place = RandomStates(self.device), 0
-        with torch.no_grad(), no_autocast(), explained_shortage(self.plan, registers.clear, lambda: place):
+        with torch.no_grad(), no_autocast(), explain_oom(self.plan, registers.clear, lambda: place):
             for place, statement in enumerate(self.plan.statements):  # noqa: B007 (read where memory runs out)
                 if cancelled():
                     raise ExecutionError(f"execution was cancelled before {self.plan.text(statement)!r}")

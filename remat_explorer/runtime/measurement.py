@@ -1,4 +1,8 @@
-"""What was measured when a plan ran, beside what was predicted."""
+"""What was measured when a plan ran, beside what was predicted.
+
+A run is also written as a trace file, statements as slices and memory as counters, in the Trace Event Format of Chrome,
+which Perfetto (ui.perfetto.dev) and chrome://tracing open.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,37 +20,11 @@ from remat_explorer.allocator import AllocatorPrediction, predict_allocator
 from remat_explorer.capture.memory_meter import AllocatorBytes
 from remat_explorer.documents import write_json
 from remat_explorer.offsets import predict_pool
-from remat_explorer.plan import Plan, Timeline
+from remat_explorer.plan import Compute, Plan, Timeline
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds
 from remat_explorer.runtime.comparison import Comparison
-from remat_explorer.runtime.trace_file import trace_document
 
 COMPARED = tuple(Comparison(0.0, 0.0, True, True, True).to_document())  # keys of a comparison in `run --json`
-
-
-@dataclass(frozen=True)
-class Allocator:
-    """Peaks of the CUDA allocator while the plan ran: requested, allocated and reserved bytes.
-
-    Attributes:
-        process: of the whole process, with everything else that lies on the device.
-        plan: what the plan added to each, and the resident bytes: what stands beside a budget.
-        libraries: requested bytes that cuBLAS keeps from its first call on, for each thread: part of the process, and
-            of no plan.
-    """
-
-    process: AllocatorBytes
-    plan: AllocatorBytes
-    libraries: int = 0
-
-
-@dataclass(frozen=True)
-class Reference:
-    """Plain PyTorch: its peak in bytes (resident bytes included) and median seconds, and how the plan compares."""
-
-    peak: int
-    seconds: float
-    comparison: Comparison
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +155,7 @@ class Measurement:
     def save_trace(self, path: str | Path) -> Path:
         """Write the run as a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open, atomically."""
         measured = self.statement_seconds, self.during, self.after
-        document = trace_document(self.plan, self.device, *measured, self.to_document())
+        document = _trace_document(self.plan, self.device, *measured, self.to_document())
         return write_json(path, document)
 
     def to_document(self) -> dict[str, Any]:
@@ -245,3 +224,97 @@ class Measurement:
                 f"the whole process: {self.allocator.process}; cuBLAS keeps {format_bytes(self.allocator.libraries)}",
             ]
         return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Allocator:
+    """Peaks of the CUDA allocator while the plan ran: requested, allocated and reserved bytes.
+
+    Attributes:
+        process: of the whole process, with everything else that lies on the device.
+        plan: what the plan added to each, and the resident bytes: what stands beside a budget.
+        libraries: requested bytes that cuBLAS keeps from its first call on, for each thread: part of the process, and
+            of no plan.
+    """
+
+    process: AllocatorBytes
+    plan: AllocatorBytes
+    libraries: int = 0
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Plain PyTorch: its peak in bytes (resident bytes included) and median seconds, and how the plan compares."""
+
+    peak: int
+    seconds: float
+    comparison: Comparison
+
+
+_TRACE_PROCESS = 1
+_TRACE_LANES = {"forward": 1, "backward": 2, "recomputed": 3}
+
+
+def _trace_document(
+    plan: Plan,
+    device: str,
+    statement_seconds: np.ndarray,
+    during: np.ndarray,
+    after: np.ndarray,
+    other: dict[str, Any],
+) -> dict[str, Any]:
+    """The trace as a JSON object: one slice for each computation, and predicted and measured memory over time.
+
+    Times are those of the run in which each statement was waited for, in microseconds.
+
+    Args:
+        plan: what ran, with its predicted timeline.
+        device: name of the device.
+        statement_seconds: time of each statement, float64.
+        during: measured highest bytes within each statement, int64.
+        after: measured bytes after each statement, int64.
+        other: what viewers show as further data of the run.
+    """
+    ends = np.cumsum(statement_seconds) * 1e6
+    begins = ends - statement_seconds * 1e6
+    title = f"{plan.graph.name} on {device}"
+    events: list[dict[str, Any]] = [_trace_name("process_name", 0, title)]
+    events += [_trace_name("thread_name", lane, name) for name, lane in _TRACE_LANES.items()]
+    for i, statement in enumerate(plan.statements):
+        if not isinstance(statement, Compute):
+            continue
+        node = plan.graph.operations[statement.operation]
+        events.append(
+            {
+                "name": node.name,
+                "cat": node.phase if statement.first else "recomputed",
+                "ph": "X",
+                "pid": _TRACE_PROCESS,
+                "tid": _TRACE_LANES[node.phase if statement.first else "recomputed"],
+                "ts": float(begins[i]),
+                "dur": float(ends[i] - begins[i]),
+                "args": {
+                    "statement": plan.text(statement),
+                    "stage": statement.stage,
+                    "measured bytes": int(during[i]),
+                    "predicted bytes": int(plan.timeline.during[i]),
+                },
+            }
+        )
+    events += _trace_counter("memory measured", begins, ends, during, after)
+    events += _trace_counter("memory predicted", begins, ends, plan.timeline.during, plan.timeline.after)
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": other}
+
+
+def _trace_counter(
+    name: str, begins: np.ndarray, ends: np.ndarray, during: np.ndarray, after: np.ndarray
+) -> list[dict[str, Any]]:
+    """A counter that shows the highest memory within each statement, and what remains after it."""
+    points = [(float(time), int(size)) for i in range(len(during)) for time, size in
+              ((begins[i], during[i]), (ends[i], after[i]))]  # fmt: skip
+    kept = points[:1] + [now for before, now in pairwise(points) if before[1] != now[1]]
+    return [{"name": name, "ph": "C", "pid": _TRACE_PROCESS, "ts": t, "args": {"bytes": size}} for t, size in kept]
+
+
+def _trace_name(kind: str, lane: int, name: str) -> dict[str, Any]:
+    return {"name": kind, "ph": "M", "pid": _TRACE_PROCESS, "tid": lane, "args": {"name": name}}

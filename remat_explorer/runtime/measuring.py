@@ -1,11 +1,14 @@
-"""Executes a solution and measures what was predicted: memory, time, and that nothing in the results changed."""
+"""Executes a solution and measures what was predicted: memory, time, and that nothing in the results changed.
+
+`measure` is what people call; `record_memory_snapshot` adds PyTorch's own record of every CUDA allocation.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +22,10 @@ from remat_explorer.capture.memory_meter import released_library_workspaces
 from remat_explorer.capture.model_placement import exact_kernels, place
 from remat_explorer.entry_checks import Repeats, require_arguments
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
+from remat_explorer.files import replacing
 from remat_explorer.quantities import format_bytes
-from remat_explorer.runtime.comparison import Final
+from remat_explorer.runtime.comparison import FinalState
 from remat_explorer.runtime.measurement import Measurement, Reference
-from remat_explorer.runtime.memory_snapshot import recorded, require_cuda
 from remat_explorer.runtime.plan_bench import PlanBench
 from remat_explorer.solution import Solution
 
@@ -84,12 +87,12 @@ def measure(
         advance()
         missing: list[str] = []
         names = ["plan", "checkpoint-all", "eager"]
-        reference: tuple[int, Final] | None = None
-        with _going_without("eager", names, missing):
+        reference: tuple[int, FinalState] | None = None
+        with _skipped_if_out_of_memory("eager", names, missing):
             reference = bench.eager_run()
         bench.start.rewind()
         advance()
-        with contextlib.nullcontext() if snapshot is None else recorded(placed.device, snapshot):
+        with contextlib.nullcontext() if snapshot is None else record_memory_snapshot(placed.device, snapshot):
             during, after, final, allocator = bench.metered_run(hard_cap)
         advance()
         comparison = bench.compared(final, reference[1]) if reference else None
@@ -98,7 +101,7 @@ def measure(
         advance()
         generated_peak = bench.generated_peak()
         advance()
-        with _going_without("checkpoint-all", names, missing):
+        with _skipped_if_out_of_memory("checkpoint-all", names, missing):
             bench.warm_up("checkpoint-all")
         advance()
         times = bench.timed(names, repeats, advance)
@@ -130,7 +133,7 @@ def measure(
 
 
 @contextlib.contextmanager
-def _going_without(name: str, names: list[str], missing: list[str]):
+def _skipped_if_out_of_memory(name: str, names: list[str], missing: list[str]):
     """Strike a contender off that memory does not hold."""
     try:
         yield
@@ -151,3 +154,39 @@ def _require_cap(solution: Solution, during: np.ndarray) -> None:
             f"{solution.plan.text(solution.plan.statements[at])!r} needed {format_bytes(int(during[at]))}, above the "
             f"cap of {format_bytes(solution.budget)}"
         )
+
+
+ENTRIES = 200_000  # allocations and frees that are kept
+
+
+def require_cuda(device: torch.device) -> None:
+    """Refuse other devices, of which PyTorch keeps no such record.
+
+    Raises:
+        ExecutionError: that says so.
+    """
+    if device.type != "cuda":
+        raise ExecutionError(f"PyTorch records memory snapshots on CUDA only, not on {device}; leave the snapshot out")
+
+
+@contextlib.contextmanager
+def record_memory_snapshot(device: torch.device, path: str | Path) -> Iterator[None]:
+    """Record the allocations of the body and write them to ``path``, which pytorch.org/memory_viz opens.
+
+    The file is complete or not there: it is written under another name first. A recording of the person's goes on, and
+    is what is written.
+
+    Raises:
+        ExecutionError: as `require_cuda`.
+    """
+    require_cuda(device)
+    ours = not torch._C._cuda_isHistoryEnabled()  # type: ignore[attr-defined]
+    with replacing(path) as temporary:
+        if ours:
+            torch.cuda.memory._record_memory_history(max_entries=ENTRIES)
+        try:
+            yield
+            torch.cuda.memory._dump_snapshot(str(temporary))
+        finally:
+            if ours:
+                torch.cuda.memory._record_memory_history(enabled=None)

@@ -1,9 +1,13 @@
-"""A plan, the plan that keeps everything, and plain PyTorch on one device, each started from the same state."""
+"""A plan, the plan that keeps everything, and plain PyTorch on one device, each started from the same state.
+
+`hard_cap` lets CUDA's allocator enforce a budget; `InterruptibleRuns` stops runs between two operations.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -11,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from remat_explorer.capture.captured_program import Program, Registers
 from remat_explorer.capture.inputs_and_outputs import Loss
@@ -23,20 +28,12 @@ from remat_explorer.capture.trace_errors import first_line
 from remat_explorer.capture.tracing import trace
 from remat_explorer.capture.training_step import TrainingStep
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
-from remat_explorer.runtime.comparison import Comparison, Final, compare
-from remat_explorer.runtime.differences.beginning import Beginning
-from remat_explorer.runtime.differences.fingerprints import Seen
-from remat_explorer.runtime.differences.search import ObservedPlan, find_beginning
-from remat_explorer.runtime.differences.sizes import Difference
-from remat_explorer.runtime.eager import Eager
+from remat_explorer.runtime.comparison import Comparison, Difference, FinalState, FirstDifference, compare
+from remat_explorer.runtime.eager import Eager, InitialState, interleaved_seconds
+from remat_explorer.runtime.first_difference import FingerprintRecorder, ObservedPlan, find_first_difference
 from remat_explorer.runtime.generated_step import generate
-from remat_explorer.runtime.hard_cap import hard_cap
-from remat_explorer.runtime.interpreter import Interpreter
-from remat_explorer.runtime.interruption import Interruption
+from remat_explorer.runtime.interpreter import Interpreter, StepOutcome
 from remat_explorer.runtime.measurement import Allocator
-from remat_explorer.runtime.outcome import StepOutcome
-from remat_explorer.runtime.starting_point import StartingPoint
-from remat_explorer.runtime.timing import seconds_in_turn
 from remat_explorer.solution import Solution
 
 
@@ -72,8 +69,8 @@ class PlanBench:
         self.generated = generate(solution.plan, self.program, placed.device)
         self.everything = generate(everything(graph), self.program, placed.device)
         self.eager = Eager(placed, loss)
-        self._interruption = Interruption(cancelled)
-        self.start = StartingPoint(self.eager, placed.device)
+        self._interruption = InterruptibleRuns(cancelled)
+        self.start = InitialState(self.eager, placed.device)
 
     def registers(self) -> Registers:
         """What a plan starts from."""
@@ -86,7 +83,7 @@ class PlanBench:
         rest = self.solution.graph.resident_bytes - sum(sizes.values())  # such as the state of an optimizer
         return None if rest < 0 else tuple(size for size in (*sizes.values(), rest) if size)
 
-    def eager_run(self) -> tuple[int, Final]:
+    def eager_run(self) -> tuple[int, FinalState]:
         """Peak bytes of plain PyTorch, and what it leaves behind, after one run that warms up.
 
         Raises:
@@ -96,12 +93,12 @@ class PlanBench:
         self.start.rewind()
         with memory_meter(self.placed.device) as meter, meter.section():
             outcome: StepOutcome = self._interruption.run("eager", self.eager.explained_run, timed=True)
-        final = Final(outcome.copied(), self.start.states())
+        final = FinalState(outcome.copied(), self.start.states())
         del outcome
         self.start.rewind()
         return self.solution.graph.resident_bytes + meter.readings[0].highest, final
 
-    def metered_run(self, capped: bool) -> tuple[np.ndarray, np.ndarray, Final, Allocator | None]:
+    def metered_run(self, capped: bool) -> tuple[np.ndarray, np.ndarray, FinalState, Allocator | None]:
         """Bytes during and after each statement, what the plan leaves behind, and the CUDA allocator's peaks."""
         self.interpreter.run(self.registers(), cancelled=self.cancelled)  # kernels are chosen on their first call
         self.start.rewind()
@@ -113,13 +110,13 @@ class PlanBench:
         resident = self.solution.graph.resident_bytes
         during = np.array([reading.highest for reading in meter.readings], dtype=np.int64) + resident
         after = np.array([reading.after for reading in meter.readings], dtype=np.int64) + resident
-        final = Final(outcome, self.start.states())
+        final = FinalState(outcome, self.start.states())
         self.start.rewind()
         if isinstance(meter, CudaMeter):
             return during, after, final, Allocator(meter.peak, meter.peak.since(meter.start, resident))
         return during, after, final, None
 
-    def compared(self, final: Final, reference: Final) -> Comparison:
+    def compared(self, final: FinalState, reference: FinalState) -> Comparison:
         """How far what the plan leaves behind is from what plain PyTorch does, and where a difference begins.
 
         For the second answer both run once more, with each of their tensors read; where that fails, because memory is
@@ -130,7 +127,7 @@ class PlanBench:
             return found
         reason = ""
         try:
-            begins, varying = self._beginning(reference)
+            begins, varying = self._first_difference(reference)
             return dataclasses.replace(found, begins=begins, varying=varying)
         except OutOfMemoryError:
             reason = "memory ran out"
@@ -141,29 +138,29 @@ class PlanBench:
             traceback.clear_frames(error.__traceback__)  # locals there hold tensors
         self.start.rewind()
         return dataclasses.replace(
-            found, begins=Beginning(reason=f"where the difference begins could not be found out: {reason}")
+            found, begins=FirstDifference(reason=f"where the difference begins could not be found out: {reason}")
         )
 
-    def _beginning(self, reference: Final) -> tuple[Beginning, tuple[Difference, ...]]:
+    def _first_difference(self, reference: FinalState) -> tuple[FirstDifference, tuple[Difference, ...]]:
         """Where it begins, and how far plain PyTorch is from itself."""
         self.start.rewind()
         observed = ObservedPlan(self.interpreter, self.registers(), self.cancelled)
-        final = Final(observed.outcome, self.start.states())
+        final = FinalState(observed.outcome, self.start.states())
         self.start.rewind()
-        with Seen(observed.forms) as seen:
+        with FingerprintRecorder(observed.forms) as seen:
             outcome: StepOutcome = self._interruption.run("eager", self.eager.run)
-        again = Final(outcome.copied(), self.start.states())
+        again = FinalState(outcome.copied(), self.start.states())
         del outcome
         self.start.rewind()
         itself = self._compare(again, reference)
         found = self._compare(final, again)
         if found.equal:
             reason = "a second pair of runs was equal: results vary from run to run"
-            return Beginning(repeats=itself.equal, reason=reason), itself.differences
-        begins = find_beginning(observed, seen.fingerprints, {(one.kind, one.name) for one in found.differences})
+            return FirstDifference(repeats=itself.equal, reason=reason), itself.differences
+        begins = find_first_difference(observed, seen.fingerprints, {(one.kind, one.name) for one in found.differences})
         return dataclasses.replace(begins, repeats=itself.equal), itself.differences
 
-    def _compare(self, final: Final, reference: Final) -> Comparison:
+    def _compare(self, final: FinalState, reference: FinalState) -> Comparison:
         return compare(final, reference, dict(self.placed.model.named_buffers()))
 
     def generated_peak(self) -> int:
@@ -204,7 +201,7 @@ class PlanBench:
                     run = stack.enter_context(self.eager.prepared())
                 yield partial(self._interruption.run, name, run, timed=True)
 
-        return seconds_in_turn({name: partial(prepare, name) for name in names}, self.start, repeats, advance)
+        return interleaved_seconds({name: partial(prepare, name) for name in names}, self.start, repeats, advance)
 
     def warm_up(self, name: str) -> None:
         """Run a contender once.
@@ -214,3 +211,95 @@ class PlanBench:
         """
         self.start.rewind()
         self._interruption.run(name, self.contenders()[name])
+
+
+LARGE, SMALL = 20 * 2**20, 2 * 2**20  # bytes that the caching allocator takes at a time, from 1 to 10 MiB and up to 1
+MARGIN = LARGE + SMALL
+
+
+@contextlib.contextmanager
+def hard_cap(device: torch.device, room: int, wanted: bool = True) -> Iterator[None]:
+    """Let the allocator refuse more than ``room`` bytes beside what the process holds when the context is entered.
+
+    The allocator counts reserved bytes, which are those that it took from the driver. For requests of 1 to 10 MiB it
+    takes 20 MiB, and for those of up to 1 MiB 2 MiB, so that one block of each may be all but empty when the last byte
+    is asked for: as much is left as a margin. What fits to the byte may be refused all the same, where blocks are
+    fragmented.
+
+    A fraction of memory that the person has set (`torch.cuda.set_per_process_memory_fraction`) holds if it allows less,
+    and is set again afterwards.
+
+    Args:
+        device: where the cap holds; on the CPU there is none, and nothing is enforced.
+        room: bytes.
+        wanted: whether to enforce anything.
+
+    Source: the sizes are the defaults of PyTorch's caching allocator (kLargeBuffer and kSmallBuffer of
+    c10/core/AllocatorConfig.h); ``large_segment_size_mb`` in PYTORCH_ALLOC_CONF makes the first one larger.
+    """
+    if device.type != "cuda" or not wanted:
+        yield
+        return
+    torch.cuda.synchronize(device)
+    torch.cuda.empty_cache()
+    before = torch.cuda.get_per_process_memory_fraction(device)
+    total = torch.cuda.get_device_properties(device).total_memory  # what a fraction is of
+    share = (torch.cuda.memory_reserved(device) + room + MARGIN) / total
+    torch.cuda.set_per_process_memory_fraction(min(before, max(0.0, share)), device)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(before, device)
+
+
+SHORT_SECONDS = 0.25  # seconds that a run may take without being asked whether to stop
+
+
+class _CancellationMode(TorchDispatchMode):
+    """Asks before every operation, of the backward pass, too."""
+
+    def __init__(self, cancelled: Callable[[], bool]) -> None:
+        super().__init__()
+        self._cancelled = cancelled
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self._cancelled():
+            raise ExecutionError(f"execution was cancelled before {func}")
+        return func(*args, **(kwargs or {}))
+
+
+class InterruptibleRuns:
+    """Runs contenders so that cancelling takes effect soon, without slowing down those that are short anyway.
+
+    Asking costs microseconds an operation, which would show in the time of a run of short operations, and holds what an
+    operation takes for itself a moment longer, which would show in its memory. A run that is timed or metered and took
+    less than `SHORT_SECONDS` the last time, or is expected to, is therefore left alone.
+
+    >>> import torch
+    >>> interruption = InterruptibleRuns(lambda: True)
+    >>> interruption.run("eager", lambda: torch.ones(1))
+    Traceback (most recent call last):
+        ...
+    remat_explorer.errors.ExecutionError: execution was cancelled before aten.ones.default
+    """
+
+    def __init__(self, cancelled: Callable[[], bool]) -> None:
+        self._cancelled = cancelled
+        self._seconds: dict[str, float] = {}
+
+    def expect(self, name: str, seconds: float) -> None:
+        """Say how long the next run of a contender takes."""
+        self._seconds[name] = seconds
+
+    def run(self, name: str, contender: Callable[[], Any], timed: bool = False) -> Any:
+        """What ``contender`` gives; ``timed`` if it is timed or metered.
+
+        Raises:
+            ExecutionError: if it was cancelled.
+        """
+        short = timed and self._seconds.get(name, SHORT_SECONDS) < SHORT_SECONDS
+        begin = time.perf_counter()
+        with contextlib.nullcontext() if short else _CancellationMode(self._cancelled):
+            result = contender()
+        self._seconds[name] = time.perf_counter() - begin
+        return result

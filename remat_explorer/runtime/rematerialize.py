@@ -1,14 +1,23 @@
-"""The one line that brings a schedule into a training loop."""
+"""The one line that brings a schedule into a training loop, and the module that it returns.
+
+`rematerialize` makes a `RematerializedModule`: the model that was given, with another ``forward``, with hooks of its
+own, and with a ``training_step``, where it has one as models of Lightning do, that refuses to train without the plan.
+"""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import functools
 import inspect
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from types import MethodType
+from typing import Any, TypeVar
+from weakref import WeakSet
 
 import torch
 from torch import nn
@@ -18,13 +27,10 @@ from remat_explorer.capture.model_checks import require_capturable
 from remat_explorer.capture.sharding import ProcessGroup
 from remat_explorer.entry_checks import Seconds, require_arguments
 from remat_explorer.errors import ExecutionError
-from remat_explorer.runtime.assumptions.agreement import together
-from remat_explorer.runtime.assumptions.plannable import require_plannable
-from remat_explorer.runtime.assumptions.surroundings import require_plain_surroundings
-from remat_explorer.runtime.loops.beginning import Example, with_counts_as_tensors
-from remat_explorer.runtime.recipe import Recipe
-from remat_explorer.runtime.rematerialization import Rematerialization
-from remat_explorer.runtime.rematerialized import RematerializedModule, rematerialized
+from remat_explorer.runtime.call_signature import ExampleInputs, counts_to_tensors
+from remat_explorer.runtime.preconditions import require_plain_surroundings, require_plannable
+from remat_explorer.runtime.rematerialization import FORWARD_NOT_CALLED, Rematerialization
+from remat_explorer.runtime.step_planner import StepPlanner, agree_on_plan
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.memory.smallest_known import Budget, require_budget
@@ -133,22 +139,24 @@ def rematerialize(
     require_plannable(model)
     require_plain_surroundings(model)
     _require_constant(loss)
-    args, kwargs = tuple(args), with_counts_as_tensors(dict(kwargs or {}))
+    args, kwargs = tuple(args), counts_to_tensors(dict(kwargs or {}))
     require_meaning(budget_means, budget)
-    recipe = Recipe(budget, loss, strategy, solution, time_limit, solver, optimizer, on_progress, cache, budget_means)
-    recipe = dataclasses.replace(recipe, retain_graph=retain_graph)
+    planner = StepPlanner(
+        budget, loss, strategy, solution, time_limit, solver, optimizer, on_progress, cache, budget_means
+    )
+    planner = dataclasses.replace(planner, retain_graph=retain_graph)
     processes = ProcessGroup.of(model)
     if processes is None:
-        planned = recipe.plan(model, args, kwargs)
+        planned = planner.plan(model, args, kwargs)
     else:
-        planned = together(processes, lambda: recipe.plan(model, args, kwargs), attrgetter("digest"))
-    if more := planned.halves.program.returned.other_losses:
+        planned = agree_on_plan(processes, lambda: planner.plan(model, args, kwargs), attrgetter("digest"))
+    if more := planned.code.program.returned.other_losses:
         warnings.warn(
             f"beside its loss the model returns {more} more that could be a loss, which a plan leaves out: it is None "
             "in a training step; loss=lambda output: output.loss + ... makes one of all",
             stacklevel=2,
         )
-    return rematerialized(Rematerialization(model, recipe, planned, resolve, Example.of(args, kwargs)))
+    return _rematerialized_module(Rematerialization(model, planner, planned, resolve, ExampleInputs.of(args, kwargs)))
 
 
 def _require_constant(loss: Loss | None) -> None:
@@ -163,3 +171,221 @@ def _require_constant(loss: Loss | None) -> None:
                 "stay that of now in every step; leave out loss=... and compute the loss from what the model returns, "
                 "or make the loss a part of the model, with the tensor as an input"
             )
+
+
+class ForwardAttribute:
+    """Gives ``forward`` of a rematerialized class, and takes what a loop assigns to it.
+
+    Libraries look at the parameters of forward to choose columns of a data set, and put forward into a function of
+    their own, such as accelerate with autocast around it. What is assigned is the rematerialized model's alone: a call
+    of it runs that function, and the forward that it got runs the plan. It has no ``__wrapped__``, so that who takes
+    such functions off again does not arrive at the model's own forward. What is assigned may also take the place of
+    the model's forward, and call it only for evaluation, as trl's SFTTrainer does: `renew` is for this.
+
+    Args:
+        model: whose forward it looks like.
+
+    >>> import inspect
+    >>> class Looked:
+    ...     forward = ForwardAttribute(nn.Linear(2, 2))
+    >>> inspect.signature(Looked.forward)
+    <Signature (self, /, input: torch.Tensor) -> torch.Tensor>
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._function = _plan_runner(model.forward)
+
+    def __get__(self, module: Any, owner: type | None = None) -> Callable[..., Any]:
+        if module is None:
+            return self._function
+        assigned = module.rematerialization.assigned
+        return MethodType(self._function, module) if assigned is None else assigned
+
+    def __set__(self, module: Any, value: Any) -> None:
+        own = getattr(value, "__func__", None) is self._function
+        module.rematerialization.assigned = None if own else value
+
+    def __delete__(self, module: Any) -> None:
+        module.rematerialization.assigned = None
+
+    def renew(self, model: nn.Module) -> Callable[..., Any]:
+        """Look like the forward that the model has now; returns what loops got before."""
+        before, self._function = self._function, _plan_runner(model.forward)
+        return before
+
+
+def _plan_runner(own: Callable[..., Any]) -> Callable[..., Any]:
+    """A function with the looks of a model's own forward that runs the plan, or what has taken its place."""
+
+    def forward(module: Any, *args: Any, **kwargs: Any) -> Any:
+        mine = module.rematerialization
+        replaced = mine.replaced.get(forward)
+        return mine.run(args, kwargs) if replaced is None else replaced(*args, **kwargs)
+
+    return _with_signature_of(own, forward)
+
+
+def _with_signature_of(own: Callable[..., Any], forward: Callable[..., Any]) -> Callable[..., Any]:
+    made: Any = functools.update_wrapper(forward, own, updated=())
+    del made.__wrapped__
+    try:
+        signature = inspect.signature(own)
+        this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+        made.__signature__ = signature.replace(parameters=[this, *signature.parameters.values()])
+    except (TypeError, ValueError):  # not every callable has one that can be read
+        pass
+    return made
+
+
+_ModuleClass = TypeVar("_ModuleClass", bound=type[nn.Module])
+_FLAGS = ("_is_full_backward_hook",)
+_HOOKS = (
+    *("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_backward_pre_hooks", "_backward_hooks", *_FLAGS),
+    *("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
+)
+
+
+def _empty_hooks() -> dict[str, Any]:
+    """What torch keeps the hooks of a module in, by the names of its attributes, without any."""
+    return {name: None if name in _FLAGS else OrderedDict() for name in _HOOKS}
+
+
+def _with_own_hooks(kind: _ModuleClass) -> _ModuleClass:
+    """The class, with the hooks of its modules in ``rematerialization.hooks`` in place of their ``__dict__``."""
+    for name in _HOOKS:
+        setattr(kind, name, _own_hook(name))
+    return kind
+
+
+def _own_hook(name: str) -> property:
+    def get(module: Any) -> Any:
+        return module.rematerialization.hooks[name]
+
+    def put(module: Any, value: Any) -> None:
+        module.rematerialization.hooks[name] = value
+
+    return property(get, put)
+
+
+_TRAINING_STEP = "training_step"
+
+
+def _requiring_plan(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method of a rematerialized class; a call refuses to train in which the module itself was not called.
+
+    Args:
+        method: ``training_step`` of the model's own class. It computes what it logs, so it is no part of a plan;
+            forward is.
+
+    Raises:
+        ExecutionError: of the method that is returned, if no plan ran, with what to do.
+    """
+
+    @functools.wraps(method)
+    def training_step(module: Any, *args: Any, **kwargs: Any) -> Any:
+        before = module.rematerialization.calls
+        result = method(module, *args, **kwargs)
+        if module.training and torch.is_grad_enabled() and module.rematerialization.calls == before:
+            name = type(module).__name__
+            raise ExecutionError(
+                f"training_step of {name} does not call the module itself, whose forward the plan replaces, so it "
+                "trains without a plan. Write self(x) in it where it calls a network of its own, or rematerialize that "
+                "network in place: self.network = rematerialize(self.network, ...)"
+            )
+        return result
+
+    return training_step
+
+
+_SHARDING = "_get_fsdp_state"
+
+
+@_with_own_hooks
+class RematerializedModule(nn.Module):
+    """Comes before the model's own class, and changes what a call does.
+
+    It has the same ``__dict__`` as the model, so that an assignment to one is an assignment to the other: submodules,
+    parameters, buffers, modes and plain attributes alike. Hooks that are registered on it are its own, and so is what
+    is assigned to ``forward``. Its class has the model's name, by which libraries know models.
+    """
+
+    rematerialization: Rematerialization
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """A forward pass, as `Rematerialization.run`, with the hooks that were registered here around it."""
+        mine = self.rematerialization
+        if mine.assigned is None:
+            return self._call_impl(*args, **kwargs) if any(mine.hooks.values()) else mine.run(args, kwargs)
+        if not (self.training and torch.is_grad_enabled()):
+            return self._call_impl(*args, **kwargs)
+        if not mine.calls_plan(args, kwargs):
+            mine.replace_forward(self)
+            return self(*args, **kwargs)  # by the plan
+        before = mine.calls
+        output = self._call_impl(*args, **kwargs)
+        if mine.calls == before:  # it has gone through it with other inputs
+            raise ExecutionError(FORWARD_NOT_CALLED)
+        return output
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "__class__":  # in this way torch registers parametrizations and shards
+            if value.__name__.startswith("FSDP"):
+                raise ExecutionError(
+                    "a plan gathers parameters itself, so it is made for a model that is sharded already: call "
+                    "fully_shard for the model and its parts first, and then rematerialize it"
+                )
+            raise ExecutionError(
+                f"a rematerialized model cannot become a {value.__name__}: do that to the model before rematerialize"
+            )
+        super().__setattr__(name, value)
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Refused.
+
+        Raises:
+            ExecutionError: always.
+        """
+        raise ExecutionError("the plan replaces what torch.compile would run; train with it as it is")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> RematerializedModule:
+        """A copy with parameters of its own that shares the plans."""
+        mine = self.rematerialization
+        theirs = copy.copy(mine)
+        made = memo[id(self)] = _empty_module(theirs)  # the model's attributes may lead back here
+        theirs.model, theirs.runs = copy.deepcopy(mine.model, memo), WeakSet()
+        object.__setattr__(made, "__dict__", theirs.model.__dict__)
+        states = [planned.state.of_copy(theirs.model) for planned in mine.plans]
+        pairs = zip(mine.plans, states, strict=True)
+        theirs.plans = [dataclasses.replace(planned, state=state) for planned, state in pairs]
+        theirs.hooks, theirs.assigned = copy.deepcopy((mine.hooks, mine.assigned), memo)
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        model = self.rematerialization.model
+        name = type(model).__name__
+        warnings.warn(
+            f"a rematerialized {name} is pickled as the {name} that it was, without its plan: rematerialize again "
+            "where it is loaded",
+            stacklevel=2,
+        )
+        return model.__reduce_ex__(protocol)
+
+
+def _rematerialized_module(rematerialization: Rematerialization) -> RematerializedModule:
+    """The model of a `Rematerialization`, with its class, its attributes and its tensors, and another `forward`."""
+    rematerialization.hooks = _empty_hooks()
+    made = _empty_module(rematerialization)
+    object.__setattr__(made, "__dict__", rematerialization.model.__dict__)
+    return made
+
+
+def _empty_module(rematerialization: Rematerialization) -> RematerializedModule:
+    kind = type(rematerialization.model)
+    own = {"rematerialization": rematerialization, "forward": ForwardAttribute(rematerialization.model)}
+    own["__class__"] = property(lambda _: kind)  # as which it is pickled
+    own |= {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
+    if callable(state := getattr(rematerialization.model, _SHARDING, None)):  # torch knows the model by its identity
+        own[_SHARDING] = lambda _: state()
+    if callable(method := getattr(kind, _TRAINING_STEP, None)):
+        own[_TRAINING_STEP] = _requiring_plan(method)
+    return object.__new__(type(kind.__name__, (RematerializedModule, kind), own))

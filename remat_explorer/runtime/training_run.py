@@ -13,12 +13,11 @@ from remat_explorer.capture.autocast import no_autocast
 from remat_explorer.capture.captured_program import Registers, Result
 from remat_explorer.capture.sharding import as_part_of
 from remat_explorer.errors import ExecutionError
-from remat_explorer.runtime.backward.half import Running
-from remat_explorer.runtime.backward.outputs import Outputs
-from remat_explorer.runtime.backward.retaining import graph_is_retained
-from remat_explorer.runtime.backward.strides import share_memory
-from remat_explorer.runtime.halves import Halves
-from remat_explorer.runtime.shortage import explained_shortage
+from remat_explorer.runtime.forward_backward import BackwardGenerator, ForwardBackward
+from remat_explorer.runtime.oom_errors import explain_oom
+from remat_explorer.runtime.output_guard import OutputGuard
+from remat_explorer.runtime.retain_graph import graph_is_retained
+from remat_explorer.runtime.strided_gradients import share_memory
 
 _RAN = (
     "this backward pass ran already, and what it needs is freed; call the model again. A plan runs once, unless "
@@ -30,21 +29,23 @@ class TrainingRun:
     """One forward pass and the backward pass that belongs to it.
 
     Args:
-        halves: what runs.
+        code: what runs.
         model: whose parameters and buffers are read; new buffer contents are written when the forward pass ends.
         tensors: the plain inputs, as `TrainingStep.tensors` gives them.
         handovers: how many handovers of gradients are wanted.
     """
 
-    def __init__(self, halves: Halves, model: nn.Module, tensors: tuple[torch.Tensor, ...], handovers: int) -> None:
-        self.halves, self.model, self.handovers = halves, model, halves.handovers[:handovers]
-        self._residents: Registers = halves.program.bind(model, tensors, tangents=False)
-        self._sharded = dict(model.named_parameters()) if halves.scatters else {}
+    def __init__(
+        self, code: ForwardBackward, model: nn.Module, tensors: tuple[torch.Tensor, ...], handovers: int
+    ) -> None:
+        self.code, self.model, self.handovers = code, model, code.handovers[:handovers]
+        self._residents: Registers = code.program.bind(model, tensors, tangents=False)
+        self._sharded = dict(model.named_parameters()) if code.scatters else {}
         self._saved: list[Any] = []
         self._over = False
-        self._running: Running | None = None
+        self._running: BackwardGenerator | None = None
         self._gradients: list[torch.Tensor | None] = []
-        self._parameters: dict[str, tuple[torch.Tensor, int]] = {}  # that the backward half reads, with their versions
+        self._parameters: dict[str, tuple[torch.Tensor, int]] = {}  # that the backward pass reads, with their versions
         self._versions: dict[Node, int] = {}
 
     @property
@@ -53,27 +54,29 @@ class TrainingRun:
         return not self._over
 
     def forward(self) -> list[torch.Tensor]:
-        """Run the forward half; every output.
+        """Run the forward pass; every output.
 
         Raises:
             ExecutionError: if memory runs out, with the statement where it did.
         """
-        halves = self.halves
-        with no_autocast(), torch.no_grad(), explained_shortage(halves.plan, self._forget):
-            results, self._saved = halves.forward(self._residents)
+        code = self.code
+        with no_autocast(), torch.no_grad(), explain_oom(code.plan, self._forget):
+            results, self._saved = code.forward(self._residents)
             self._write_buffers(results)
-        named = zip(halves.early, results, strict=True)
+        named = zip(code.forward_results, results, strict=True)
         outputs = [tensor for result, tensor in named if result.kind == "output"]
-        self._versions = {node: self._residents[node]._version for node in halves.later if node in self._residents}
+        self._versions = {
+            node: self._residents[node]._version for node in code.backward_residents if node in self._residents
+        }
         self._residents = {node: self._residents[node] for node in self._versions}
         # the person may write to outputs, which must not go unnoticed
         self._saved.reverse()
-        self._outputs = Outputs(outputs, halves.output_reads, halves.saved.nodes, self._saved)
+        self._outputs = OutputGuard(outputs, code.output_reads, code.saved.nodes, self._saved)
         self._saved.reverse()  # the last is popped first
         return outputs
 
     def backward(self, tangents: dict[int, torch.Tensor | None]) -> list[torch.Tensor | None]:
-        """Begin the backward half; what `advance` gives for the first handover.
+        """Begin the backward pass; what `advance` gives for the first handover.
 
         Args:
             tangents: gradients of outputs, by the number of the output; None for an output that was not used.
@@ -82,20 +85,20 @@ class TrainingRun:
             ExecutionError: if it ran already, if something that it needs was written to since the forward pass, or if
                 memory runs out.
         """
-        halves = self.halves
+        code = self.code
         if self._over:
             raise ExecutionError(_RAN)
         starts = {
             entry.node: tangents[entry.place]
-            for entry in halves.program.inputs
-            if entry.kind == "tangent" and entry.node in halves.later
+            for entry in code.program.inputs
+            if entry.kind == "tangent" and entry.node in code.backward_residents
         }
         missing = None
         if not all(tangent is not None and _as_captured(tangent, node) for node, tangent in starts.items()):
             missing = frozenset(node for node, tangent in starts.items() if tangent is None)
-        again = halves.retains and graph_is_retained()
-        half = halves.backward(missing, again)
-        self._require_unchanged(half.reads)
+        again = code.retains and graph_is_retained()
+        backward = code.backward(missing, again)
+        self._require_unchanged(backward.reads)
         residents, saved = {**self._residents, **starts}, self._saved[:]
         if not again:
             self._over = True
@@ -103,22 +106,22 @@ class TrainingRun:
             self._forget()
         self._parameters = {
             entry.name: (residents[entry.node], residents[entry.node]._version)
-            for entry in halves.program.inputs
-            if entry.kind == "parameter" and entry.node in half.reads
+            for entry in code.program.inputs
+            if entry.kind == "parameter" and entry.node in backward.reads
         }
         self._gradients = []
-        self._running = half.run(residents, saved, self._gradients)
-        del residents, saved, starts  # they would hold what the half frees
+        self._running = backward.run(residents, saved, self._gradients)
+        del residents, saved, starts  # they would hold what the backward pass frees
         return self.advance(0)
 
     def advance(self, handover: int) -> list[torch.Tensor | None]:
-        """Run the backward half up to a handover; the gradients of that, None of one that none leads to.
+        """Run the backward pass up to a handover; the gradients of that, None of one that none leads to.
 
         Args:
             handover: the number of the handover after the last one.
 
         Raises:
-            ExecutionError: if the backward half has failed before, one of its parameters was written to, or memory
+            ExecutionError: if the backward pass has failed before, one of its parameters was written to, or memory
                 runs out.
         """
         running, self._running = self._running, None
@@ -131,7 +134,7 @@ class TrainingRun:
                     f"parameter {result.name!r} was written to in the backward pass, before its gradient was there; "
                     "a hook may write to a parameter when it gets the gradient of that parameter"
                 )
-        with no_autocast(), torch.no_grad(), explained_shortage(self.halves.plan, self._forget):
+        with no_autocast(), torch.no_grad(), explain_oom(self.code.plan, self._forget):
             next(running)
             gradients = self._handed_over(handover)
             if torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled():
@@ -163,9 +166,9 @@ class TrainingRun:
                     gradients[place] = as_part_of(owner, gradient)
         return gradients
 
-    def _finish(self, running: Running) -> None:
-        """Write the buffers that the backward half computes; what else is left serves gradients that nobody wants."""
-        buffers = [result for result in self.halves.late if result.kind == "buffer"]
+    def _finish(self, running: BackwardGenerator) -> None:
+        """Write the buffers that the backward pass computes; what else is left serves gradients that nobody wants."""
+        buffers = [result for result in self.code.backward_results if result.kind == "buffer"]
         try:
             while buffers:
                 next(running)
@@ -175,13 +178,13 @@ class TrainingRun:
         running.close()
 
     def _write_buffers(self, results: list[torch.Tensor]) -> None:
-        """Write the new contents; old ones that the backward half reads take the place of the new, which stays."""
-        nodes = {entry.name: entry.node for entry in self.halves.program.inputs if entry.kind == "buffer"}
-        for result, new in zip(self.halves.early, results, strict=True):
+        """Write the new contents; old ones that the backward pass reads take the place of the new, which stays."""
+        nodes = {entry.name: entry.node for entry in self.code.program.inputs if entry.kind == "buffer"}
+        for result, new in zip(self.code.forward_results, results, strict=True):
             if result.kind != "buffer":
                 continue
             buffer, node = self.model.get_buffer(result.name), nodes[result.name]
-            old = buffer.clone() if node in self.halves.later else None
+            old = buffer.clone() if node in self.code.backward_residents else None
             buffer.copy_(new)
             if old is not None and not any(share_memory(new, tensor) for tensor in self._saved):
                 new.copy_(old)
@@ -190,7 +193,7 @@ class TrainingRun:
                 self._residents[node] = old
 
     def _require_unchanged(self, read: frozenset[Node]) -> None:
-        for entry in self.halves.program.inputs:
+        for entry in self.code.program.inputs:
             version = self._versions.get(entry.node) if entry.node in read else None
             if version is not None and self._residents[entry.node]._version != version:
                 what = f"{entry.kind} {entry.name!r}" if entry.name else f"input tensor {entry.place}"
@@ -219,7 +222,7 @@ class PlannedStep(torch.autograd.Function):
         outputs = run.forward()
         ctx.run, ctx.chained = run, chain is not None
         ctx.set_materialize_grads(False)  # None for an output that was not used
-        with_gradient = {entry.place for entry in run.halves.program.inputs if entry.kind == "tangent"}
+        with_gradient = {entry.place for entry in run.code.program.inputs if entry.kind == "tangent"}
         ctx.numbers = sorted(with_gradient)
         others += [None if number in with_gradient else output for number, output in enumerate(outputs)]  # type: ignore[misc]
         return tuple(outputs[number].detach() for number in ctx.numbers)
@@ -241,7 +244,7 @@ class PlannedStep(torch.autograd.Function):
 
 
 class Handover(torch.autograd.Function):
-    """A part of the backward half: autograd's engine comes here when it has used the gradients of the part before.
+    """A part of the backward pass: autograd's engine comes here when it has used the gradients of the part before.
 
     The engine runs the node that was made last first, but accumulates gradients into parameters before all others. So
     hooks on parameters run, and gradients are sent to other processes, between two handovers.
@@ -262,7 +265,7 @@ class Handover(torch.autograd.Function):
 
 
 def train(
-    halves: Halves,
+    code: ForwardBackward,
     model: nn.Module,
     tensors: tuple[torch.Tensor, ...],
     inputs: Sequence[torch.Tensor] | None = None,
@@ -271,7 +274,7 @@ def train(
     """Every output of a forward pass, tied for autograd to the parameters of ``model``, and to inputs.
 
     Args:
-        halves: what runs.
+        code: what runs.
         model: whose parameters and buffers are read.
         tensors: the plain inputs, as `TrainingStep.tensors` gives them.
         inputs: the same as autograd knows them; those that require no gradient get none.
@@ -283,10 +286,10 @@ def train(
         assert result.of is not None
         return model.get_parameter(result.name) if result.of.kind == "parameter" else given[result.of.place]
 
-    tied = [[owner(result) for result in handover] for handover in halves.handovers]
+    tied = [[owner(result) for result in handover] for handover in code.handovers]
     while tied and not any(tensor.requires_grad for tensor in tied[-1]):
         tied.pop()
-    run = TrainingRun(halves, model, tensors, len(tied))
+    run = TrainingRun(code, model, tensors, len(tied))
     note(run)
     chain: Any = None
     for number in range(len(tied) - 1, 0, -1):
@@ -297,7 +300,7 @@ def train(
 
 
 def _link(run: TrainingRun) -> torch.Tensor:
-    return torch.empty(0, dtype=torch.float32, device=run.halves.device)
+    return torch.empty(0, dtype=torch.float32, device=run.code.device)
 
 
 def _as_captured(tangent: torch.Tensor, node: Node) -> bool:

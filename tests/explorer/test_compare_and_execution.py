@@ -19,9 +19,7 @@ from remat_explorer.explorer.work.comparing import open_other, pin, swap
 from remat_explorer.explorer.work.loading import Inputs
 from remat_explorer.explorer.work.solving import show_schedule
 from remat_explorer.plan import Plan
-from remat_explorer.runtime.comparison import Comparison
-from remat_explorer.runtime.differences.beginning import Beginning
-from remat_explorer.runtime.differences.sizes import Difference
+from remat_explorer.runtime.comparison import Comparison, Difference, FirstDifference
 from tests.explorer.panel_tools import html, measurement, message, plain
 
 
@@ -121,7 +119,7 @@ def test_the_card_says_by_how_much_results_differ_and_where_that_begins(state: S
         Difference("output", "loss", "float32", 0.5, 0.5, 4e6, 4e6),
         Difference("gradient", "1.<w>", "float32", 2.1e-7, 2.1e-7, 1.77, 1.77),
     )
-    begins = Beginning(3, "1 mul", "backward", "1", "mul", "net.py:42", repeats=True)
+    begins = FirstDifference(3, "1 mul", "backward", "1", "mul", "net.py:42", repeats=True)
     compared = Comparison(0.5, 2.1e-7, False, True, False, differences, 4, 2, begins)
     card = card_html(measurement(state, compared=compared))
     assert '<b class="bad">DIFFER</b> in 1 of 4' in card

@@ -15,8 +15,7 @@ from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.pacing import LEAST, MOST, PLACES, moments, pace
 from remat_explorer.explorer.work.proof import proof
 from remat_explorer.plan import Compute
-from remat_explorer.runtime.comparison import Comparison
-from remat_explorer.runtime.differences.sizes import Difference
+from remat_explorer.runtime.comparison import Comparison, Difference
 from tests.explorer.panel_tools import html, measurement, message, plain
 
 MIB = 1024**2

@@ -23,9 +23,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.report import Origin
 from remat_explorer.report.contents import ReportContents, differences
 from remat_explorer.report.sections import numbers, program, validation
-from remat_explorer.runtime.comparison import Comparison
-from remat_explorer.runtime.differences.beginning import Beginning
-from remat_explorer.runtime.differences.sizes import Difference
+from remat_explorer.runtime.comparison import Comparison, Difference, FirstDifference
 from remat_explorer.solution import Status
 from remat_explorer.solvers import Frontier
 from tests.figures.choices import chain_with_choices
@@ -152,7 +150,7 @@ def test_results_that_differ_stand_there_with_their_size_and_where_it_begins() -
     assert measured.eager is not None
     assert "where it differs" not in validation(ReportContents(solution, measurement=measured))
     differences = (Difference("gradient", "0.bias", "float32", 2.1e-7, 2.1e-7, 1.77, 1.77),)
-    begins = Beginning(3, "1 tanh_backward", "backward", "1", "tanh_backward", "net.py:42", repeats=True)
+    begins = FirstDifference(3, "1 tanh_backward", "backward", "1", "tanh_backward", "net.py:42", repeats=True)
     compared = Comparison(0.0, 2.1e-7, False, True, True, differences, 2, 0, begins)
     different = dataclasses.replace(measured, eager=dataclasses.replace(measured.eager, comparison=compared))
     shown = html.unescape(validation(ReportContents(solution, measurement=different)))

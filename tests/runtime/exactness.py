@@ -15,12 +15,11 @@ from remat_explorer.capture.inputs_and_outputs import Loss, map_tensors
 from remat_explorer.capture.model_placement import exact_kernels, place
 from remat_explorer.capture.training_step import TrainingStep
 from remat_explorer.plan import Plan
-from remat_explorer.runtime.comparison import Comparison, Final, compare
+from remat_explorer.runtime.comparison import Comparison, FinalState, compare
 from remat_explorer.runtime.eager import Eager
+from remat_explorer.runtime.forward_backward import ForwardBackward
 from remat_explorer.runtime.generated_step import generate
-from remat_explorer.runtime.halves import Halves
-from remat_explorer.runtime.interpreter import Interpreter
-from remat_explorer.runtime.outcome import StepOutcome
+from remat_explorer.runtime.interpreter import Interpreter, StepOutcome
 from remat_explorer.runtime.random_state import generator_state
 from remat_explorer.runtime.training_run import train
 from remat_explorer.schedule import Schedule
@@ -58,23 +57,23 @@ class Exactness:
         self.initial = {name: buffer.clone() for name, buffer in model.named_buffers()}
 
     @cached_property
-    def reference(self) -> Final:
+    def reference(self) -> FinalState:
         """Plain PyTorch's results, from `SEED`."""
         eager = Eager(place(self.model, self.args, self.kwargs, str(self.device)), self.loss)
         torch.manual_seed(SEED)
         with exact_kernels():
             outcome = eager.run()
-        return Final(outcome.copied(), self._states())
+        return FinalState(outcome.copied(), self._states())
 
     @cached_property
-    def reference_outside(self) -> Final:
+    def reference_outside(self) -> FinalState:
         """Plain PyTorch's results with the loss outside, from `SEED`."""
         torch.manual_seed(SEED)
         with exact_kernels():
             remaining = iter(self.leaves)
             args, kwargs = map_tensors(lambda _: next(remaining), (tuple(self.args), dict(self.kwargs or {})))
             outcome = self._differentiated(self.model(*args, **kwargs))
-        return Final(outcome, self._states())
+        return FinalState(outcome, self._states())
 
     def schedule(self, seed: int, dropped: float, flipped: float) -> Schedule:
         """A random valid schedule; gradients are computed again in it, too."""
@@ -84,7 +83,7 @@ class Exactness:
         """The interpreter, generated code and a training step, each compared with plain PyTorch."""
         plan = Plan.of(schedule)
         interpreter, generated = Interpreter(plan, self.program, self.device), generate(plan, self.program, self.device)
-        halves = Halves.of(plan, self.program, self.device)
+        halves = ForwardBackward.of(plan, self.program, self.device)
         roads: dict[str, Callable[[], StepOutcome]] = {
             "interpreter": lambda: interpreter.run(self.program.bind(self.model, self.tensors)),
             "generated code": lambda: generated.run(self.program.bind(self.model, self.tensors)),
@@ -97,7 +96,7 @@ class Exactness:
             for name, run in roads.items():
                 torch.manual_seed(SEED)
                 outcome = run()
-                final = Final(outcome, self._states())
+                final = FinalState(outcome, self._states())
                 reference = self.reference_outside if name == "loss outside" else self.reference
                 found[name] = compare(final, reference, self.initial)
         return found
@@ -105,14 +104,14 @@ class Exactness:
     def _states(self) -> list[np.ndarray]:
         return [generator_state(device) for device in dict.fromkeys((CPU, self.device))]
 
-    def _trained(self, halves: Halves) -> StepOutcome:
+    def _trained(self, halves: ForwardBackward) -> StepOutcome:
         """One step through autograd."""
         outputs = train(halves, self.model, self.tensors, self.leaves)
         starts = [output for output in outputs if output.requires_grad]
         torch.autograd.backward(starts, [torch.ones_like(output) for output in starts])
         return self._left(outputs)
 
-    def _trained_outside(self, halves: Halves) -> StepOutcome:
+    def _trained_outside(self, halves: ForwardBackward) -> StepOutcome:
         """One step whose loss autograd computes from what the model returns."""
         return self._differentiated(self.program.returned.filled(train(halves, self.model, self.tensors, self.leaves)))
 

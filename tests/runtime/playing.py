@@ -23,7 +23,7 @@ from remat_explorer.capture.dry_run import TensorPlaceholder
 from remat_explorer.capture.model_placement import exact_kernels
 from remat_explorer.errors import RematError
 from remat_explorer.plan import Plan
-from remat_explorer.runtime.halves import Halves
+from remat_explorer.runtime.forward_backward import ForwardBackward
 from remat_explorer.runtime.rematerialization import Rematerialization
 from tests.runtime.random_programs import GLOBAL, Spec, World, build
 from tests.runtime.random_schedules import random_schedule, solution_of
@@ -126,7 +126,7 @@ def _shuffle(mine: Rematerialization, draw: np.random.Generator) -> None:
     for place, planned in enumerate(mine.plans):
         graph = planned.solution.graph
         schedule = random_schedule(graph, int(draw.integers(2**31)), draw.random(), 0.3 * draw.random())
-        halves = Halves.of(Plan.of(schedule), planned.halves.program, torch.device("cpu"))
+        halves = ForwardBackward.of(Plan.of(schedule), planned.code.program, torch.device("cpu"))
         mine.plans[place] = replace(planned, solution=solution_of(schedule), halves=halves)
 
 

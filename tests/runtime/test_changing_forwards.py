@@ -17,7 +17,7 @@ from torch.nn.utils import prune
 import remat_explorer as rx
 from remat_explorer.capture.dry_run import TensorPlaceholder
 from remat_explorer.errors import ExecutionError
-from remat_explorer.runtime.shapes import family
+from remat_explorer.runtime import size_variants
 from tests.runtime.kinds_of_models import Made, linear, x
 
 
@@ -246,7 +246,7 @@ def test_a_tensor_that_is_another_one_in_each_step_is_refused_after_a_while():
     trained(data)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for number in range(2, family.MOST_CACHES + 1):
+        for number in range(2, size_variants.MAX_CACHE_VARIANTS + 1):
             model.weights = torch.full((8,), float(number))
             trained(data)
     model.weights = torch.full((8,), 0.5)

@@ -12,9 +12,9 @@ import remat_explorer as rx
 from remat_explorer.capture.memory_meter import CpuMeter
 from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Compute, Plan
-from remat_explorer.runtime.backward.cut import cut_of
+from remat_explorer.runtime.emitter import split_point
+from remat_explorer.runtime.forward_backward import ForwardBackward
 from remat_explorer.runtime.generated_step import generate
-from remat_explorer.runtime.halves import Halves
 from remat_explorer.runtime.interpreter import Interpreter
 from tests.runtime.exactness import CPU, Exactness
 from tests.runtime.random_schedules import random_schedule
@@ -58,7 +58,7 @@ def test_it_is_written_atomically_and_never_half(net, tmp_path):
 
 def test_the_forward_half_ends_with_the_last_first_run_of_the_forward_pass(net):
     plan = Plan.of(random_schedule(net.graph, 0, 0.6))
-    cut = cut_of(plan)
+    cut = split_point(plan)
     first = [s for s in plan.statements[cut:] if isinstance(s, Compute) and s.first]
     assert all(net.graph.operations[s.operation].phase == "backward" for s in first)
     before = [s for s in plan.statements[:cut] if isinstance(s, Compute)]
@@ -73,7 +73,7 @@ def test_a_plan_that_begins_the_backward_pass_too_early_cannot_train():
     early = next(k for k in range(graph.n) if graph.operations[k].phase == "backward" and not graph.inputs(k))
     plan = Plan.from_sequence(graph, [(k, k, 1) for k in [early, *(k for k in range(graph.n) if k != early)]])
     with pytest.raises(ExecutionError, match=r"begins the backward pass with 'compute .*' before it has run 'compute"):
-        Halves.of(plan, exactness.program, CPU)
+        ForwardBackward.of(plan, exactness.program, CPU)
 
 
 class Tree(ast.NodeVisitor):

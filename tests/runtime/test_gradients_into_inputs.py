@@ -12,7 +12,7 @@ from torch.nn import functional
 import remat_explorer as rx
 from remat_explorer.capture.memory_meter import CpuMeter
 from remat_explorer.errors import ExecutionError
-from remat_explorer.runtime.backward import handovers
+from remat_explorer.runtime import gradient_handover
 from tests.runtime.heads import keeping, recomputing
 from tests.runtime.kinds_of_models import Made, linear
 from tests.thorough import thorough_but
@@ -23,7 +23,7 @@ ROADS = {"keeping": keeping, "recomputing": recomputing}
 
 @pytest.fixture(autouse=True)
 def _every_gradient_at_once(monkeypatch):
-    monkeypatch.setattr(handovers, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(gradient_handover, "MIN_SECONDS", 0.0)
 
 
 def backbone() -> nn.Module:

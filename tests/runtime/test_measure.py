@@ -6,6 +6,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,10 @@ from remat_explorer.models import LoadedModel
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes
 from remat_explorer.runtime import Interpreter
-from remat_explorer.runtime.eager import Eager
+from remat_explorer.runtime.eager import Eager, InitialState, interleaved_seconds
 from remat_explorer.runtime.measurement import Allocator
-from remat_explorer.runtime.starting_point import StartingPoint
-from remat_explorer.runtime.timing import seconds_in_turn
+from remat_explorer.runtime.measuring import record_memory_snapshot
+from tests.capture.cuda_stand_in import GPU
 from tests.runtime.kinds_of_models import Made
 from tests.runtime.random_schedules import checkpoint_all, random_schedule, solution_of
 from tests.thorough import thorough_but
@@ -135,7 +136,7 @@ def test_every_other_turn_is_taken_in_the_opposite_order(net):
 
         return prepared
 
-    seconds_in_turn({"a": contender("a"), "b": contender("b")}, StartingPoint(eager, placed.device), 3, lambda: None)
+    interleaved_seconds({"a": contender("a"), "b": contender("b")}, InitialState(eager, placed.device), 3, lambda: None)
     assert ran == ["a", "b", "b", "a", "a", "b"]
 
 
@@ -342,3 +343,17 @@ def test_where_only_the_generated_code_passes_the_budget_the_text_says_so(net):
     more = dataclasses.replace(found, budget=found.peak, generated_peak=found.peak + 4096)
     assert f"peak of the generated code is {format_bytes(more.generated_peak)}, ABOVE it" in str(more)
     assert "measured peak is ABOVE it" in str(dataclasses.replace(found, budget=found.peak - 1))
+
+
+@pytest.mark.parametrize("enabled", [False, True], ids=["nobody records", "somebody records"])
+def test_a_recording_is_begun_and_ended_only_where_there_is_none(
+    enabled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(torch._C, "_cuda_isHistoryEnabled", lambda: enabled, raising=False)
+    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", lambda **given: asked.append(given))
+    monkeypatch.setattr(torch.cuda.memory, "_dump_snapshot", lambda path: Path(path).write_text("snapshot"))
+    with record_memory_snapshot(GPU, tmp_path / "snapshot.pickle"):
+        assert len(asked) == (not enabled)
+    assert (tmp_path / "snapshot.pickle").read_text() == "snapshot"
+    assert asked[1:] == ([] if enabled else [{"enabled": None}])

@@ -18,7 +18,7 @@ from remat_explorer.capture.model_placement import place
 from remat_explorer.errors import CaptureError
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.eager import Eager
-from remat_explorer.runtime.halves import Halves
+from remat_explorer.runtime.forward_backward import ForwardBackward
 from remat_explorer.runtime.training_run import train
 from tests.runtime.random_schedules import random_schedule
 from tests.thorough import thorough_but
@@ -85,7 +85,7 @@ def assert_a_plan_that_recomputes_gives_the_numbers_of_a_plain_loop(model: nn.Mo
     program = trace(model, args)
     schedule = max((random_schedule(program.graph, s, 0.8, 0.01) for s in range(3)), key=lambda one: one.recomputations)
     assert schedule.recomputations > 0
-    halves = Halves.of(Plan.of(schedule), program, CPU)
+    halves = ForwardBackward.of(Plan.of(schedule), program, CPU)
     found = step_of(model, lambda: train(halves, model, args)[0])
     assert all(torch.equal(*pair) for pair in zip(plain, found, strict=True))
 
@@ -134,7 +134,7 @@ def test_so_it_does_under_autocast_which_casts_a_weight_once_for_all_steps(kind,
     plain = step_of(model, lambda: forward(*args))
     with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=keeps_casts):
         program = trace(model, args)
-    halves = Halves.of(Plan.of(random_schedule(program.graph, 0, 0.8, 0.01)), program, CPU)
+    halves = ForwardBackward.of(Plan.of(random_schedule(program.graph, 0, 0.8, 0.01)), program, CPU)
     found = step_of(model, lambda: train(halves, model, args)[0])
     assert all(torch.equal(*pair) for pair in zip(plain, found, strict=True))
 
@@ -154,7 +154,7 @@ def test_a_layer_that_runs_without_gradients_takes_the_kernel_that_plain_pytorch
     model, x = Frozen(), torch.randn(7, 64, 64)
     model.encoder.requires_grad_(False)
     program = trace(model, (x,))
-    halves = Halves.of(Plan.of(random_schedule(program.graph, 0, 0.0, 0.0)), program, CPU)
+    halves = ForwardBackward.of(Plan.of(random_schedule(program.graph, 0, 0.0, 0.0)), program, CPU)
     plain = torch.autograd.grad(model(x), list(model.last.parameters()))
     found = torch.autograd.grad(train(halves, model, (x,))[0], list(model.last.parameters()))
     assert all(torch.equal(*pair) for pair in zip(plain, found, strict=True))

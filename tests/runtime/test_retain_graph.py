@@ -12,7 +12,7 @@ from torch import nn
 import remat_explorer as rx
 from remat_explorer.capture.memory_meter import CpuMeter
 from remat_explorer.errors import ExecutionError, SolutionError
-from remat_explorer.runtime.backward.retaining import retaining_peak
+from remat_explorer.runtime.retain_graph import retaining_peak
 from tests.runtime.heads import NAMES, Heads, X, recomputing
 
 WIDE = torch.randn(512, 16)

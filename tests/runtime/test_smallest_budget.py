@@ -28,13 +28,13 @@ def test_a_model_is_trained_within_the_smallest_budget():
 def test_running_statistics_of_before_a_step_are_held_in_the_memory_of_the_new_ones():
     loaded = rx.models.load("residual_net", 4, 16)
     trained = rx.rematerialize(loaded.module, loaded.args, budget="smallest", time_limit=4.0)
-    halves = trained.rematerialization.first.halves
+    halves = trained.rematerialization.first.code
     buffers = {entry.node for entry in halves.program.inputs if entry.kind == "buffer"}
-    assert buffers.intersection(halves.later)  # a normalization runs again in the backward pass
+    assert buffers.intersection(halves.backward_residents)  # a normalization runs again in the backward pass
     with memory_meter(torch.device("cpu")) as meter, meter.section():
         loss = trained(*loaded.args)
     assert loss.requires_grad
-    assert meter.readings[0].after <= halves.left_bytes
+    assert meter.readings[0].after <= halves.saved_bytes
 
 
 def test_where_no_schedule_was_found_the_error_names_the_smallest_budget_with_one():

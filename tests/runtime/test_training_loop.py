@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import remat_explorer as rx
 from remat_explorer.capture.memory_meter import CpuMeter
 from remat_explorer.errors import ExecutionError
-from remat_explorer.runtime.backward import handovers
+from remat_explorer.runtime import gradient_handover
 from tests.runtime.two_processes import run_two
 from tests.thorough import thorough_but
 
@@ -207,7 +207,7 @@ def send(calls, bucket):
 def distributed(rank: int, folder: str) -> None:
     """One process: the same loop, with the plain model and with the rematerialized one."""
     torch.set_num_threads(1)
-    handovers.LEAST_SECONDS = 0.0  # what takes no time is handed over, too
+    gradient_handover.MIN_SECONDS = 0.0  # what takes no time is handed over, too
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.2), nn.Flatten())

@@ -12,7 +12,7 @@ from remat_explorer.capture import trace
 from remat_explorer.capture.training_step import detached_inputs
 from remat_explorer.errors import CaptureError
 from remat_explorer.plan import Plan
-from remat_explorer.runtime.halves import Halves
+from remat_explorer.runtime.forward_backward import ForwardBackward
 from remat_explorer.runtime.training_run import train
 from tests.runtime.exactness import CPU
 from tests.runtime.random_schedules import random_schedule
@@ -181,7 +181,7 @@ def test_loss_gradients_and_random_state_are_those_of_plain_pytorch_bit_for_bit(
     program = trace(trained, (), kwargs)
     plan = Plan.of(random_schedule(program.graph, 0, 0.1, 0.0))
     torch.manual_seed(5)
-    (loss,) = train(Halves.of(plan, program, CPU), trained, detached_inputs((), kwargs))
+    (loss,) = train(ForwardBackward.of(plan, program, CPU), trained, detached_inputs((), kwargs))
     loss.backward()
     assert torch.equal(loss, expected)
     assert torch.equal(state, torch.get_rng_state())

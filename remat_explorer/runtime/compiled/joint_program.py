@@ -1,13 +1,18 @@
-"""From the joint graph of AOTAutograd to our graph and what its operations call, without a second capture."""
+"""From the joint graph of AOTAutograd to our graph and what its operations call, without a second capture.
+
+Operations that a compiler runs in one kernel become one operation: what passes between them takes no memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, cast
 
 import torch
 from torch._functorch._aot_autograd.utils import _is_primal, _is_tangent
+from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
 from remat_explorer.capture.bodies import body_of, in_place_bodies, view_of
@@ -15,49 +20,20 @@ from remat_explorer.capture.captured_program import Body, Program
 from remat_explorer.capture.devices import find_device
 from remat_explorer.capture.graph_assembly import assemble, numbered
 from remat_explorer.capture.graph_rewrites import graph_results, is_random, output_node, rewrite_graph
+from remat_explorer.capture.in_place import fits
 from remat_explorer.capture.inputs_and_outputs import OutputStructure
 from remat_explorer.capture.operation_rewrites import contract, weight_gradients_first
 from remat_explorer.capture.propagation import fake_mode, propagate
-from remat_explorer.capture.storages import Storages, find_storages
+from remat_explorer.capture.storages import OperationDraft, StorageDraft, Storages, find_storages
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.errors import ExecutionError
-from remat_explorer.runtime.compiled.fused_operations import as_kernels, join_fused
+from remat_explorer.graph import Graph
 
 aten = torch.ops.aten
 _BATCH_NORM = (  # whose results do not depend on the running statistics that they also read
     aten._native_batch_norm_legit_functional.default,
     aten._batch_norm_with_update_functional.default,
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Ending:
-    """A result of the joint graph: a node read through views of what is in memory, or None; and its descriptor."""
-
-    node: Node | None
-    views: Body
-    meaning: Any
-
-
-@dataclass(frozen=True, eq=False)
-class JointProgram:
-    """A joint graph as a program.
-
-    Attributes:
-        program: operations and what they call; it has no results of its own.
-        primals, tangents: the placeholders, in order.
-        forward, backward: the results of each pass, in order.
-        writes: new contents of inputs, which the forward pass writes in its end.
-        random_state: a FakeTensor of the generator's state, or None where nothing is random.
-    """
-
-    program: Program
-    primals: tuple[Node, ...]
-    tangents: tuple[Node, ...]
-    forward: tuple[Ending, ...]
-    backward: tuple[Ending, ...]
-    writes: tuple[tuple[Node, Ending], ...]
-    random_state: torch.Tensor | None
 
 
 def joint_program(module: GraphModule, forward_results: int, in_place: bool = True) -> JointProgram:
@@ -90,7 +66,7 @@ def joint_program(module: GraphModule, forward_results: int, in_place: bool = Tr
     if in_place:
         contract(storages)
     else:
-        join_fused(storages)
+        fuse_pointwise(storages)
     _keep_seeds(storages)
     _require_unwritten(storages, [node for node, _ in written])
     random = [draft for draft in storages.operations if is_random(draft.nodes)]
@@ -100,8 +76,8 @@ def joint_program(module: GraphModule, forward_results: int, in_place: bool = Tr
             state = torch.empty(size, dtype=torch.uint8)
         storages.resident_bytes += len(random) * size
     endings = [
-        Ending(node, Body(()) if node is None else view_of(node, storages), meaning)
-        for node, meaning in graph_results(module)
+        GraphResult(node, Body(()) if node is None else view_of(node, storages), descriptor)
+        for node, descriptor in graph_results(module)
     ]
     kept = len(endings) - len(written)
     number = numbered(storages)
@@ -131,6 +107,36 @@ def joint_program(module: GraphModule, forward_results: int, in_place: bool = Tr
         tuple((node, ending) for (node, _), ending in zip(written, endings[kept:], strict=True)),
         state,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class JointProgram:
+    """A joint graph as a program.
+
+    Attributes:
+        program: operations and what they call; it has no results of its own.
+        primals, tangents: the placeholders, in order.
+        forward, backward: the results of each pass, in order.
+        writes: new contents of inputs, which the forward pass writes in its end.
+        random_state: a FakeTensor of the generator's state, or None where nothing is random.
+    """
+
+    program: Program
+    primals: tuple[Node, ...]
+    tangents: tuple[Node, ...]
+    forward: tuple[GraphResult, ...]
+    backward: tuple[GraphResult, ...]
+    writes: tuple[tuple[Node, GraphResult], ...]
+    random_state: torch.Tensor | None
+
+
+@dataclass(frozen=True, eq=False)
+class GraphResult:
+    """A result of the joint graph: a node read through views of what is in memory, or None; and its descriptor."""
+
+    node: Node | None
+    views: Body
+    descriptor: Any
 
 
 def _require_plannable(module: GraphModule, placeholders: Sequence[Node]) -> None:
@@ -183,8 +189,8 @@ def _without_writes(module: GraphModule) -> list[tuple[Node, Node]]:
         module.graph.erase_node(node)
     results = (*given, *(source for _, source in pairs))
     output.args = (results,)
-    meanings = list(output.meta.get("desc", ()))
-    output.meta["desc"] = [*meanings, *[None] * (len(results) - len(meanings))]
+    descriptors = list(output.meta.get("desc", ()))
+    output.meta["desc"] = [*descriptors, *[None] * (len(results) - len(descriptors))]
     return pairs
 
 
@@ -204,3 +210,123 @@ def _require_unwritten(storages: Storages, written: Sequence[Node]) -> None:
         if reads & changed and not all(node.target in _BATCH_NORM for node in draft.calls[:1]):
             for storage in draft.writes:
                 storage.persistent = True
+
+
+REDUCTIONS = (torch.ops.aten.sum.dim_IntList, torch.ops.aten.mean.dim, torch.ops.aten.amax.default)
+MAX_READS = 8  # of one operation: Inductor makes a result what a kernel with more reads would take further
+
+
+def fuse_pointwise(storages: Storages) -> None:
+    """Join an operation that goes entry by entry to the only one that reads its result.
+
+    That is what Inductor does, which then has no such result in memory. The inputs of the first must be there while the
+    second runs; so it is done only where they take no more than the result that is gone, or nothing but operations
+    that go entry by entry lies between the two.
+    """
+    place = {draft: k for k, draft in enumerate(storages.operations)}
+    apart = [0, *accumulate(not _is_pointwise(draft, REDUCTIONS) for draft in storages.operations)]  # before each place
+    while _join_some(storages, lambda first, last: apart[place[first]] == apart[place[last]]):
+        pass
+
+
+def _join_some(storages: Storages, is_next: Callable[[OperationDraft, OperationDraft], bool]) -> bool:
+    """Join what can be joined; a later pass finds more, where all that read a result are now one operation."""
+    readers, joined = storages.readers(), set()
+    for draft in storages.operations:
+        reader = _only_reader(draft, readers)
+        if reader is None or not (_takes_no_more(draft, reader) or is_next(draft, reader)):
+            continue
+        reads = list(dict.fromkeys([*draft.reads, *(s for s in reader.reads if s is not draft.writes[0])]))
+        if len(reads) > MAX_READS:
+            continue
+        reader.nodes = draft.nodes + reader.nodes
+        reader.reads = reads
+        reader.discarded = max(draft.discarded, reader.discarded)
+        joined.add(draft)
+        for storage in draft.reads:
+            readers[storage] = list(dict.fromkeys(reader if other is draft else other for other in readers[storage]))
+    storages.operations = [draft for draft in storages.operations if draft not in joined]
+    return bool(joined)
+
+
+def _only_reader(draft: OperationDraft, readers: dict[StorageDraft, list[OperationDraft]]) -> OperationDraft | None:
+    """The operation that an operation may be joined to."""
+    if len(draft.writes) != 1 or draft.writes[0].persistent or not _is_pointwise(draft):
+        return None
+    found = readers.get(draft.writes[0], [])
+    if len(found) != 1 or found[0].backward != draft.backward:
+        return None
+    return found[0] if _is_pointwise(found[0], REDUCTIONS) else None
+
+
+def _takes_no_more(draft: OperationDraft, reader: OperationDraft) -> bool:
+    """Whether what the first operation alone reads is no larger than its result."""
+    alone = [storage for storage in draft.reads if not storage.resident and storage not in reader.reads]
+    return sum(storage.bytes for storage in alone) <= draft.writes[0].bytes
+
+
+def _is_pointwise(draft: OperationDraft, others: tuple[OpOverload, ...] = ()) -> bool:
+    calls = draft.calls
+    return (
+        not is_random(draft.nodes)
+        and all(_goes_entry_by_entry(call) for call in calls[:-1])
+        and (_goes_entry_by_entry(calls[-1]) or calls[-1].target in others)
+    )
+
+
+def _goes_entry_by_entry(call: Node) -> bool:
+    return isinstance(call.target, OpOverload) and torch.Tag.pointwise in call.target.tags
+
+
+def as_kernels(graph: Graph, storages: Storages, number: Mapping[StorageDraft, int]) -> Graph:
+    """The graph in which operations are kernels of a compiler.
+
+    A kernel's result takes the place of an input that dies. What passes between its calls is not moved, and so takes no
+    time: costs are those of the calls, by the share of bytes that are still moved.
+
+    Args:
+        graph: of these storages, with one implementation of each operation.
+        storages: after `fuse_pointwise`.
+        number: value id of each storage.
+    """
+    last_read = {storage: k for k, draft in enumerate(storages.operations) for storage in draft.reads}
+    operations = []
+    for operation, draft in zip(graph.operations, storages.operations, strict=True):
+        (way,) = operation.implementations
+        taken = min(_overwritable(draft, storages), key=last_read.__getitem__, default=None)
+        way = replace(way, overwrites=None if taken is None else number[taken])
+        if len(draft.calls) > 1 and _is_pointwise(draft, REDUCTIONS):
+            way = replace(way, cost=way.cost * _share_moved(draft, storages))
+        operations.append(replace(operation, implementations=(way,)))
+    return replace(graph, operations=tuple(operations))
+
+
+def _overwritable(draft: OperationDraft, storages: Storages) -> list[StorageDraft]:
+    """The inputs that a kernel reads entry by entry, in the place of its result."""
+    if len(draft.writes) != 1 or not _is_pointwise(draft):
+        return []
+    of_node, carrier = storages.of_node, draft.writes[0].carrier
+    sources = [source for call in draft.calls for source in call.all_input_nodes if of_node.get(source) in draft.reads]
+    return [
+        storage
+        for source in dict.fromkeys(sources)
+        if not (storage := of_node[source]).persistent
+        and not storage.resident
+        and fits(source, carrier, storages)
+        and all(other is source for other in sources if of_node[other] is storage)
+    ]
+
+
+def _share_moved(draft: OperationDraft, storages: Storages) -> float:
+    """Bytes that a kernel reads and writes, over those of its calls one by one."""
+
+    def size(nodes: Iterable[Node]) -> int:
+        return sum(storages.fakes[node].nbytes for node in nodes if isinstance(storages.fakes[node], torch.Tensor))
+
+    apart = sum(size({call, *call.all_input_nodes}) for call in draft.calls)
+    sources = {source for call in draft.calls for source in call.all_input_nodes}
+    outside = {
+        s for s in sources if (found := storages.of_node.get(s)) is None or found.resident or found in draft.reads
+    }
+    together = size(outside) + sum(storage.bytes for storage in draft.writes)
+    return min(1.0, together / apart) if apart else 1.0

@@ -30,10 +30,9 @@ from remat_explorer.errors import ExecutionError, OutOfMemoryError, SolverError
 from remat_explorer.free_memory import free_bytes
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes
-from remat_explorer.runtime.comparison import Comparison, Final, compare
-from remat_explorer.runtime.eager import Change, Eager
+from remat_explorer.runtime.comparison import Comparison, FinalState, compare
+from remat_explorer.runtime.eager import Eager, InitialState, ModelChange
 from remat_explorer.runtime.peers import policy_loader
-from remat_explorer.runtime.starting_point import StartingPoint
 from remat_explorer.solvers.framework_rules.autograd_order import region_plan
 from remat_explorer.solvers.framework_rules.module_regions import ObservedCall, ObservedModule
 
@@ -54,7 +53,7 @@ def observed_modules(graph: Graph, modules: Sequence[str]) -> dict[str, Observed
             return None
         return observation.found()
     try:
-        with _at_hand(graph) as (training, _), _without_cache(example.model), training.explained():
+        with _runnable_step(graph) as (training, _), _without_cache(example.model), training.explained():
             training.run(observation.watching)
     except (ExecutionError, OutOfMemoryError):
         return None
@@ -80,7 +79,7 @@ def require_equal(graph: Graph, regions: list[dict[str, Any]], budget: int) -> s
     if _is_without_content(graph.example):
         return _untried("the model or its inputs have shapes, but no content")
     try:
-        with _at_hand(graph) as (training, placed), _without_cache(placed.model):
+        with _runnable_step(graph) as (training, placed), _without_cache(placed.model):
             change = functools.partial(_with_policy, placed.model, regions)
             found = _compared(training, placed, change)
             peak = graph.resident_bytes + (_peak(training, placed, change) if found.equal else 0)
@@ -103,14 +102,14 @@ def _untried(reason: str) -> str:
     return f"the policy was not tried on the model before it was written: {reason}"
 
 
-def _compared(training: Eager, placed: Placement, change: Change) -> Comparison:
+def _compared(training: Eager, placed: Placement, change: ModelChange) -> Comparison:
     """A step with a change of the model beside plain PyTorch's, which runs again where they differ."""
-    start = StartingPoint(training, placed.device)
+    start = InitialState(training, placed.device)
     buffers = {name: buffer.detach().to("cpu", copy=True) for name, buffer in placed.model.named_buffers()}
 
-    def final(changed: Change = contextlib.nullcontext) -> Final:
+    def final(changed: ModelChange = contextlib.nullcontext) -> FinalState:
         start.rewind()
-        return Final(training.run(changed).copied(), start.states())
+        return FinalState(training.run(changed).copied(), start.states())
 
     with training.explained():
         plain = final()
@@ -126,7 +125,7 @@ def _compared(training: Eager, placed: Placement, change: Change) -> Comparison:
     return dataclasses.replace(found, varying=compare(final(), plain, buffers).differences)
 
 
-def _peak(training: Eager, placed: Placement, change: Change) -> int:
+def _peak(training: Eager, placed: Placement, change: ModelChange) -> int:
     """The peak of a step that ran before, in bytes, without what is there before it."""
     training.reset()
     meter = memory_meter(placed.device)
@@ -147,7 +146,7 @@ def _with_policy(model: nn.Module, regions: list[dict[str, Any]]) -> Iterator[No
 
 
 @contextlib.contextmanager
-def _at_hand(graph: Graph) -> Iterator[tuple[Eager, Placement]]:
+def _runnable_step(graph: Graph) -> Iterator[tuple[Eager, Placement]]:
     """The step that a graph was captured from, in plain PyTorch.
 
     Raises:

@@ -14,12 +14,11 @@ from remat_explorer.capture.model_placement import exact_kernels, place
 from remat_explorer.capture.training_step import TrainingStep
 from remat_explorer.capture_options import CaptureOptions, kinds_of
 from remat_explorer.plan import Compute, Plan
-from remat_explorer.runtime.comparison import Final
+from remat_explorer.runtime.comparison import FinalState
 from remat_explorer.runtime.eager import Eager
+from remat_explorer.runtime.forward_backward import ForwardBackward
 from remat_explorer.runtime.generated_step import generate
-from remat_explorer.runtime.halves import Halves
-from remat_explorer.runtime.interpreter import Interpreter
-from remat_explorer.runtime.outcome import StepOutcome
+from remat_explorer.runtime.interpreter import Interpreter, StepOutcome
 from remat_explorer.runtime.random_state import generator_state
 from remat_explorer.runtime.training_run import train
 from tests.capture.implementations.nets import NETS, TOGETHER, plan_by, preferring
@@ -42,9 +41,9 @@ class Runner:
         torch.manual_seed(SEED)
         with exact_kernels():
             outcome = eager.run()
-        self.reference = Final(outcome.copied(), [generator_state(CPU)])
+        self.reference = FinalState(outcome.copied(), [generator_state(CPU)])
 
-    def by(self, plan: Plan, road: str) -> Final:
+    def by(self, plan: Plan, road: str) -> FinalState:
         """What a plan leaves behind, executed in one of three ways."""
         torch.manual_seed(SEED)
         with exact_kernels():
@@ -53,12 +52,12 @@ class Runner:
             elif road == "generated":
                 outcome = generate(plan, self.program, CPU).run(self.program.bind(self.model, self.tensors))
             else:
-                (loss,) = train(Halves.of(plan, self.program, CPU), self.model, self.tensors)
+                (loss,) = train(ForwardBackward.of(plan, self.program, CPU), self.model, self.tensors)
                 self.model.zero_grad()
                 loss.backward()
                 gradients = {n: p.grad for n, p in self.model.named_parameters() if p.grad is not None}
                 outcome = StepOutcome((loss.detach(),), gradients, dict(self.model.named_buffers()))
-            found = Final(outcome.copied(), [generator_state(CPU)])
+            found = FinalState(outcome.copied(), [generator_state(CPU)])
         for name, buffer in self.model.named_buffers():
             buffer.copy_(self.initial[name])
         return found

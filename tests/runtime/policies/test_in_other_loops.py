@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 import remat_explorer as rx
 from remat_explorer.capture.memory_meter import CpuMeter
 from remat_explorer.runtime.peers import policy_loader
-from tests.runtime.loops.language_model import equal_weights, needed
+from tests.runtime.language_model import equal_weights, needed
 from tests.runtime.policies import small_transformer
 from tests.runtime.policies.small_transformer import SmallTransformer, example
 from tests.runtime.policies.test_policy import by_hand

@@ -22,8 +22,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute
 from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.peers import policy_loader
-from remat_explorer.runtime.peers.contenders import Autograd
-from remat_explorer.runtime.peers.peer_bench import PeerBench
+from remat_explorer.runtime.peers.peer_comparison import Autograd, PeerBench
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.framework_rules.autograd_order import region_plan, second_run_of
 from remat_explorer.solvers.framework_rules.layers import layers_of

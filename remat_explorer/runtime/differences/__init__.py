@@ -1,1 +1,0 @@
-"""How large a difference from plain PyTorch is, and where it begins."""

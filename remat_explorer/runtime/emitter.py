@@ -1,0 +1,246 @@
+"""Writes the statements of a plan as nodes of an fx graph, whose Python frees each tensor after its last use.
+
+`split_point` says where the backward pass of a plan begins, and `needed_after` what it reads of what was made before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import keyword
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx import Node
+from torch.fx.node import map_arg
+
+from remat_explorer.capture.captured_program import Body, Call, Program, Result
+from remat_explorer.capture.graph_assembly import identifier
+from remat_explorer.capture.in_place import Overwriting
+from remat_explorer.errors import ExecutionError
+from remat_explorer.plan import Compute, Plan
+from remat_explorer.runtime.random_state import generator_state, set_generator_state
+
+NodeLookup = Callable[[fx.Node], fx.Node]
+STATEMENT = "statement"  # key of Node.meta: the index of the plan's statement that a node belongs to
+RESULTS = "results"  # key of the output node's meta: what the results are
+_KEYWORD = re.compile(rf"(torch\.ops\.\w+\.\w+)\.({'|'.join(keyword.kwlist)})\b")
+
+
+class Emitter:
+    """A graph under construction.
+
+    Nothing is written for `Free`: fx sets a name to None right after the last node that reads it, which is where the
+    plan frees, since a value is read for the last time by the statement before.
+
+    Args:
+        plan: whose statements are written.
+        program: what its operations call.
+        device: whose generator random operations draw from.
+
+    Attributes:
+        graph: what has been written.
+        nodes: for each node of the captured graph the node that holds it now.
+        states: for each random operation that runs again, the generator state of its first run.
+        kept: ids of values in memory that nothing may be written over.
+    """
+
+    def __init__(self, plan: Plan, program: Program, device: torch.device) -> None:
+        self.plan, self.program, self.device = plan, program, device
+        self.graph = fx.Graph()
+        self.graph.on_generate_code(lambda before: _without_keywords)
+        self.nodes: dict[fx.Node, fx.Node] = {}
+        self.states: dict[int, fx.Node] = {}
+        self.kept: set[int] = set()
+        computed = [s.operation for s in plan.statements if isinstance(s, Compute)]
+        self._again = {k for k in computed if program.bodies[k].random and computed.count(k) > 1}
+        self._statement: int | None = None
+        self._names = {node: program.graph.values[v].name for v, node in enumerate(program.carriers)}
+
+    def emit_placeholders(self, residents: Iterable[fx.Node]) -> None:
+        """An argument for each tensor that is there before the plan starts."""
+        names = {
+            entry.node: f"{entry.kind}_{entry.name or entry.place}"
+            for entry in self.program.inputs
+            if entry.kind != "constant"  # the same one may come in several nodes
+        }
+        for node in residents:
+            self.nodes[node] = self.graph.placeholder(identifier(names.get(node, f"constant_{node.name}")))
+
+    def emit_statements(self, start: int, stop: int) -> None:
+        """The statements from ``start`` up to, but without, ``stop``."""
+        for place in range(start, stop):
+            statement = self.plan.statements[place]
+            if isinstance(statement, Compute):
+                self._statement = place
+                self._compute(statement)
+        self._statement = None
+
+    def emit_bodies(self, bodies: Iterable[Body]) -> None:
+        """Operations that are no part of the plan."""
+        for body in bodies:
+            self._body(body)
+
+    def result(self, result: Result) -> fx.Node:
+        """The tensor of a result."""
+        local = self._calls(result.views)
+        return local[result.node] if result.node in local else self.nodes[result.node]
+
+    def output(self, results: Iterable[Result], others: Iterable[fx.Node] = ()) -> fx.Node:
+        """The end of the code, which gives results and then ``others``."""
+        return self.end([(result, self.result(result)) for result in results], others)
+
+    def end(self, results: Iterable[tuple[Result, fx.Node | None]], others: Iterable[fx.Node] = ()) -> fx.Node:
+        """The same for results whose nodes are there already, None of one that is None."""
+        named = list(results)
+        end = self.graph.output((*(node for _, node in named), *others))
+        end.meta[RESULTS] = ", ".join(result_name(result) for result, _ in named)
+        return end
+
+    def separate_gradients(
+        self, gradients: Sequence[tuple[Result, fx.Node | None]]
+    ) -> list[tuple[Result, fx.Node | None]]:
+        """Gradients in memory of their own, each, in complete code; the capture has made them so.
+
+        Args:
+            gradients: in the order in which they are given away.
+        """
+        return list(gradients)
+
+    def call(self, function: Callable[..., Any], *args: Any) -> fx.Node:
+        """A call of any function."""
+        return self._mark(self.graph.call_function(function, args))
+
+    def _compute(self, statement: Compute) -> None:
+        if statement.overwrites in self.kept:
+            statement = dataclasses.replace(statement, overwrites=None)
+        k, body = statement.operation, self.program.body(statement)
+        self.kept -= body.outputs.keys() - set(statement.drops)  # made anew
+        if k not in self._again:
+            self._body(body, statement.drops)
+        elif statement.first:
+            self.states[k] = self.call(generator_state, self.device)
+            self._body(body, statement.drops)
+        else:
+            now = self.call(generator_state, self.device)
+            self.call(set_generator_state, self.states[k], self.device)
+            self._body(body, statement.drops)
+            self.call(set_generator_state, now, self.device)
+
+    def _body(self, body: Body, drops: Collection[int] = ()) -> None:
+        local = self._calls(body)
+        self.nodes |= {node: local[node] for value, node in body.outputs.items() if value not in drops}
+
+    def _calls(self, body: Body) -> dict[fx.Node, fx.Node]:
+        local: dict[fx.Node, fx.Node] = {}
+
+        def look_up(node: fx.Node) -> fx.Node:
+            return local[node] if node in local else self.nodes[node]
+
+        for call in body.calls:
+            local[call.node] = self._emit_call(call, look_up)
+        return local
+
+    def _emit_call(self, call: Call, look_up: NodeLookup) -> fx.Node:
+        """A call of a body, with the nodes that ``look_up`` gives for what it reads."""
+        args, kwargs = map_arg((call.args, call.kwargs), look_up)
+        target = call.target
+        if isinstance(target, Overwriting):
+            target, args, kwargs = target.lowered(args, kwargs)
+        return self._mark(self.graph.create_node("call_function", target, args, kwargs, self._name(call)))
+
+    def _name(self, call: Call) -> str:
+        return identifier(self._names.get(call.node, call.node.name))
+
+    def _mark(self, node: fx.Node) -> fx.Node:
+        node.meta[STATEMENT] = self._statement
+        return node
+
+
+def result_name(result: Result) -> str:
+    """What a result is, in words."""
+    return result.name if result.kind == "output" else f"{result.kind} of {result.name}"
+
+
+def nodes_read(body: Body) -> set[fx.Node]:
+    """The nodes that a body reads and does not make itself."""
+    made = {call.node for call in body.calls}
+    return {source for call in body.calls for source in call.sources} - made
+
+
+def source_nodes(result: Result) -> set[fx.Node]:
+    """The nodes from which a result's views start."""
+    return nodes_read(result.views) or {result.node}
+
+
+def statement_of_line(line: str, statements: dict[str, int | None]) -> int | None:
+    """The statement that a line of generated code belongs to.
+
+    >>> statement_of_line("    relu_1 = torch.ops.aten.relu.default(mm);  mm = None", {"relu_1": 7})
+    7
+    """
+    match = re.match(r"\s+(\w+)(?:\s*:[^=]+)? = ", line)
+    return statements.get(match.group(1)) if match else None
+
+
+def _without_keywords(lines: list[str]) -> list[str]:
+    """Lines of Python in which an overload whose name is a keyword, as random_.from, is read by getattr.
+
+    >>> _without_keywords(["a = torch.ops.aten.random_.from(b, 0, 3)", "from x import y"])
+    ["a = getattr(torch.ops.aten.random_, 'from')(b, 0, 3)", 'from x import y']
+    """
+    return [_KEYWORD.sub(r"getattr(\1, '\2')", line) for line in lines]
+
+
+def split_point(plan: Plan) -> int:
+    """The index of the first statement that belongs to the backward pass.
+
+    The forward pass ends with the last first run of an operation of the forward pass, and what is freed after it.
+    Repetitions that follow serve the backward pass, so they wait for it, and so do optional operations.
+
+    Raises:
+        ExecutionError: if the plan begins the backward pass before the forward pass is complete.
+    """
+    operations = plan.graph.operations
+    first_runs = [i for i, s in enumerate(plan.statements) if isinstance(s, Compute) and s.first]
+    mandatory = [i for i in first_runs if not operations[plan.statements[i].operation].optional]  # type: ignore[union-attr]
+    forward = [i for i in mandatory if operations[plan.statements[i].operation].phase == "forward"]  # type: ignore[union-attr]
+    backward = [i for i in mandatory if i not in set(forward)]
+    if forward and backward and forward[-1] > backward[0]:
+        raise ExecutionError(
+            f"the plan begins the backward pass with {plan.text(plan.statements[backward[0]])!r} before it has run "
+            f"{plan.text(plan.statements[forward[-1]])!r}; such a plan can be measured, but not train a model"
+        )
+    split = forward[-1] + 1 if forward else 0
+    while split < len(plan.statements) and not isinstance(plan.statements[split], Compute):
+        split += 1
+    return split
+
+
+def needed_after(
+    plan: Plan, split: int, body_of: Callable[[Compute], Body], read_last: Iterable[set[Node]]
+) -> list[Node]:
+    """What the backward pass reads without having made it, in order of first use.
+
+    Args:
+        plan: the whole plan.
+        split: its `split_point`.
+        body_of: the calls of a statement.
+        read_last: what the results of the backward pass are made from, each a set of nodes.
+    """
+    made: set[Node] = set()
+    needed: dict[Node, None] = {}
+
+    def read(nodes: set[Node]) -> None:
+        needed.update(dict.fromkeys(sorted(nodes - made, key=lambda node: node.name)))
+
+    for statement in plan.statements[split:]:
+        if isinstance(statement, Compute):
+            body = body_of(statement)
+            read(nodes_read(body))
+            made |= {node for value, node in body.outputs.items() if value not in statement.drops}
+    for nodes in read_last:
+        read(nodes)
+    return list(needed)

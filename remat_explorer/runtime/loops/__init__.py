@@ -1,1 +1,0 @@
-"""What training loops of other libraries do with a model, beside calling it."""

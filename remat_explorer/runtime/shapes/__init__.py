@@ -1,1 +1,0 @@
-"""Plans for smaller batches and shorter sequences, without a search: the schedule that was found for larger ones."""
