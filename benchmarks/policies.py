@@ -34,9 +34,8 @@ from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.peers.contenders import Autograd
 from remat_explorer.runtime.peers.peer_bench import PeerBench
 from remat_explorer.runtime.peers.policy_loader import apply_policy
-from remat_explorer.solvers.framework_rules.layers import layers_of
-from remat_explorer.solvers.framework_rules.policy import Policy
-from remat_explorer.solvers.framework_rules.regions import Region
+from remat_explorer.runtime.policy import Policy
+from remat_explorer.solvers.methods.regions import Region, layers_of
 
 CASES = ["llama:4:4:64", "gpt2:3:4:64", "gpt2-dropout:3:4:64"]
 COLUMNS = ("model", "every n", "peak", "off", "cost", "policy: peak", "off", "cost", "optimum", "bound", "saved")

@@ -11,7 +11,7 @@ from remat_explorer.cli.output import DONE, NOT_IN_TIME, put, require_outputs, s
 from remat_explorer.graph import Graph
 from remat_explorer.plain_text import one_line
 from remat_explorer.quantities import format_bytes, format_seconds
-from remat_explorer.solvers.strategies.registry import default_strategy
+from remat_explorer.solvers.registry import default_strategy
 
 NAME = "minimum-budget"  # under which a schedule is written
 SHOWN = 8  # values in each list

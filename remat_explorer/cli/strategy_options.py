@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from remat_explorer.errors import SolverError, UnknownNameError
 
 if TYPE_CHECKING:
-    from remat_explorer.solvers.options import Setting
+    from remat_explorer.solvers.method import Setting
 
 
 def named_value(text: str) -> tuple[str, Setting]:
@@ -20,7 +20,7 @@ def named_value(text: str) -> tuple[str, Setting]:
     >>> named_value("splits=2"), named_value("share=0.4"), named_value("knapsack=dp")
     (('splits', 2), ('share', 0.4), ('knapsack', 'dp'))
     """
-    from remat_explorer.solvers.options import read_option
+    from remat_explorer.solvers.method import read_option
 
     try:
         return read_option(text)

@@ -18,13 +18,13 @@ from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.entry_checks import Repeats, require_arguments
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.eager import Eager
+from remat_explorer.runtime.min_cut_partitioner import require_share
 from remat_explorer.runtime.peers.contenders import Autograd
 from remat_explorer.runtime.peers.entries import budget_entry, checkpoint_entries
 from remat_explorer.runtime.peers.peer_bench import PeerBench
 from remat_explorer.runtime.peers.peer_measurement import PeerMeasurement
 from remat_explorer.runtime.peers.progress import PeerProgress
 from remat_explorer.runtime.peers.turns import measured_in_turn
-from remat_explorer.runtime.strategies.partition import require_share
 
 AS_PYTORCH_HAS_IT = CaptureOptions(contract=False, split_convolution_backward=False)
 

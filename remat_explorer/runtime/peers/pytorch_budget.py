@@ -10,9 +10,9 @@ from remat_explorer.capture.joint.propagation import storage_key, tensors_of
 from remat_explorer.capture.operations.program import Program
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
+from remat_explorer.runtime.min_cut_partitioner import partition
 from remat_explorer.runtime.peers.equal_calls import first_equals
 from remat_explorer.runtime.peers.stages import staged
-from remat_explorer.runtime.strategies.partition import partition
 
 
 def pytorch_budget_plan(program: Program, budget: float, solver: str = "dp") -> Plan:
@@ -27,7 +27,7 @@ def pytorch_budget_plan(program: Program, budget: float, solver: str = "dp") -> 
             call, just as the partitioner sees it. Of another graph, an operation of several calls runs where the
             last of them runs.
         budget: share of the bytes kept from forward to backward, from 0 to 1; it bounds no peak.
-        solver: of the partitioner's knapsack, one of `remat_explorer.runtime.strategies.partition.SOLVERS`.
+        solver: of the partitioner's knapsack, one of `remat_explorer.runtime.min_cut_partitioner.SOLVERS`.
 
     Raises:
         ExecutionError: if the budget is out of range.
