@@ -30,11 +30,11 @@ import remat_explorer as rx
 from remat_explorer.capture.step.placement import exact_kernels, place
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead
+from remat_explorer.runtime.checkpoint_policy import Policy
 from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.peers.contenders import Autograd
 from remat_explorer.runtime.peers.peer_bench import PeerBench
 from remat_explorer.runtime.peers.policy_loader import apply_policy
-from remat_explorer.runtime.policy import Policy
 from remat_explorer.solvers.methods.regions import Region, layers_of
 
 CASES = ["llama:4:4:64", "gpt2:3:4:64", "gpt2-dropout:3:4:64"]

@@ -113,17 +113,10 @@ def pytorch_budget_candidates(
     return _different(graph, [(budget, solver) for solver in knapsacks for budget in budgets])
 
 
-def partitioned_schedule(graph: Graph, joint: JointGraph, budget: float, knapsack: str) -> Schedule:
-    """The schedule that keeps what PyTorch's partitioner keeps.
-
-    Args:
-        graph: the training graph.
-        joint: what `joint_graph` makes of it.
-        budget: share of the kept bytes, from 0 to 1.
-        knapsack: one of `SOLVERS`.
-    """
+def _partitioned_schedule(graph: Graph, joint: _JointGraph, budget: float, knapsack: str) -> Schedule:
+    """The schedule that keeps what PyTorch's partitioner keeps."""
     with config.patch({"cse": False}):  # operations without inputs look alike, and are not equal
-        _, backward = partitioned(joint.module, joint.forward_results, budget, knapsack, _Costs(graph))
+        _, backward = _partitioned(joint.module, joint.forward_results, budget, knapsack, _Costs(graph))
     calls = (node for node in backward.graph.nodes if node.op == "call_function")  # no inputs, which values kept are
     order = [node.meta[OPERATION] for node in calls if OPERATION in node.meta]
     in_backward = backward_operations(graph)
@@ -157,7 +150,7 @@ def _different(graph: Graph, settings: list[tuple[float, str]]) -> Iterator[Cand
         return
     joint, seen = joint_graph(graph), set[tuple[tuple[int, int, int], ...]]()
     for budget, knapsack in settings:
-        schedule = partitioned_schedule(graph, joint, budget, knapsack)
+        schedule = _partitioned_schedule(graph, joint, budget, knapsack)
         if schedule.sequence not in seen:
             seen.add(schedule.sequence)
             yield Candidate(schedule, f"activation_memory_budget={budget:g} ({knapsack})")
@@ -202,31 +195,20 @@ def partition(module: GraphModule, budget: float, solver: str = "dp") -> tuple[t
     require_share(budget)
     meanings = [meaning for _, meaning in results_of(module)]
     forward_results = sum(isinstance(meaning, PlainAOTOutput | InputMutationAOTOutput) for meaning in meanings)
-    parts = partitioned(module, forward_results, budget, solver)
+    parts = _partitioned(module, forward_results, budget, solver)
     forward, backward = (tuple(n.name for n in part.graph.nodes if n.op == "call_function") for part in parts)
     return forward, backward
 
 
 @sources_dropped()
-def partitioned(
+def _partitioned(
     module: GraphModule,
     forward_results: int,
     budget: float,
     solver: str = "dp",
     estimator: str | CustomRuntimeEstimator = "flops",
 ) -> tuple[GraphModule, GraphModule]:
-    """The forward and the backward graph that PyTorch's partitioner makes of a joint graph.
-
-    Args:
-        module: a joint graph; it is not changed.
-        forward_results: how many of its results, from the first on, are of the forward pass.
-        budget: share of the kept bytes, from 0 to 1.
-        solver: of the knapsack, one of `SOLVERS`.
-        estimator: what running a call again costs, in the words of torch's settings, or a function of its node.
-
-    Raises:
-        UnknownNameError: if there is no such solver.
-    """
+    """The forward and the backward graph of a joint graph whose first ``forward_results`` results are forward ones."""
     if solver not in SOLVERS:
         raise UnknownNameError("knapsack solver of PyTorch", solver, SOLVERS)
     inputs = [node.meta["val"] for node in module.graph.nodes if node.op == "placeholder"]
@@ -253,7 +235,7 @@ def require_share(budget: float) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class JointGraph:
+class _JointGraph:
     """What the partitioner takes.
 
     Attributes:
@@ -266,7 +248,7 @@ class JointGraph:
     forward_results: int
 
 
-def joint_graph(graph: Graph) -> JointGraph:
+def joint_graph(graph: Graph) -> _JointGraph:
     """The joint graph with a call for each operation, and one for each of several outputs.
 
     Operations of the backward pass, and those that read what these write, depend on the tangent. Persistent values
@@ -306,7 +288,7 @@ def joint_graph(graph: Graph) -> JointGraph:
         ends = [v for v in outputs if _is_result(graph, v, backward)]
         results[backward[k]].extend([written[v] for v in ends] if outputs else [call])
     calls.output(tuple(results[0] + results[1]))
-    return JointGraph(with_its_source(GraphModule({}, calls)), len(results[0]))
+    return _JointGraph(with_its_source(GraphModule({}, calls)), len(results[0]))
 
 
 def _is_result(graph: Graph, v: int, backward: list[bool]) -> bool:

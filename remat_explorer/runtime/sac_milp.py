@@ -214,7 +214,7 @@ def _candidates(graph: Graph, shares: Sequence[float], seconds: Callable[[], flo
     sac_ilp()
 
     def settings() -> Iterator[tuple[str, list[Region]]]:
-        program, took = SacProgram(graph), 0.0
+        program, took = _SacProgram(graph), 0.0
         for share in shares:
             if seconds() < ENOUGH * took:
                 return
@@ -227,12 +227,8 @@ def _candidates(graph: Graph, shares: Sequence[float], seconds: Callable[[], flo
     return region_candidates(graph, settings())
 
 
-class SacProgram:
-    """What torch's functions take, made of one graph.
-
-    Args:
-        graph: of operations with a single implementation.
-    """
+class _SacProgram:
+    """What torch's functions take, made of one graph."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph

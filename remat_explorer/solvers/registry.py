@@ -118,17 +118,13 @@ def threads_of(strategy: str, chosen: int | None = None) -> int:
     return 1 if method is None else min(method.threads, cores())
 
 
-def plugged_in(taken: Container[str]) -> dict[str, Method]:
-    """The strategies of other packages by their names; those whose names are taken are left out.
-
-    >>> plugged_in(taken={"optimal"})
-    {}
-    """
+def _plugged_in(taken: Container[str]) -> dict[str, Method]:
+    """The strategies of other packages by their names; those whose names are taken are left out."""
     entries = {entry.name: entry for entry in entry_points(group=GROUP)}
-    return {name: cast(Method, PluggedIn(entry)) for name, entry in entries.items() if name not in taken}
+    return {name: cast(Method, _PluggedIn(entry)) for name, entry in entries.items() if name not in taken}
 
 
-class PluggedIn:
+class _PluggedIn:
     """A `Method` of another package, loaded by the first look at one of its attributes.
 
     Args:
@@ -170,4 +166,4 @@ class PluggedIn:
         return self._method
 
 
-STRATEGIES |= plugged_in(taken=STRATEGIES)
+STRATEGIES |= _plugged_in(taken=STRATEGIES)

@@ -265,7 +265,7 @@ def example() -> tuple[str, str, str]:
     """The file of the example in docs/extending.md, its import in the registry, and its line there."""
     text = (ROOT / "docs" / "extending.md").read_text()
     file, lines = re.findall(r"```(?:python|text)\n(.*?)```", text, re.DOTALL)[:2]
-    name, line = re.fullmatch(r"from remat_explorer\.solvers\.methods import (\w+)\n\n.*\n( +.*\n)}\n", lines).groups()
+    ((name, line),) = re.findall(r"methods import (\w+)\n\n.*\n( +.*\n)}", lines)
     return file, name, line
 
 

@@ -221,16 +221,7 @@ SEARCHED = Method(
 
 
 def _require_epsilon(epsilon: object) -> float:
-    """The allowance, if it is a share of the budget.
-
-    Raises:
-        SolverError: quoting it.
-
-    >>> _require_epsilon(1.5)
-    Traceback (most recent call last):
-        ...
-    remat_explorer.errors.SolverError: epsilon is 1.5; expected a share of the budget from 0 to less than 1, such as 0.1
-    """
+    """The allowance, if it is a share of the budget."""
     number = _number(epsilon)
     if number is None or not 0 <= number < 1:
         raise SolverError(
@@ -240,11 +231,7 @@ def _require_epsilon(epsilon: object) -> float:
 
 
 def _require_threshold(threshold: object) -> float:
-    """The threshold above which a value is retained, if it lies from 0 to less than 1.
-
-    Raises:
-        SolverError: quoting it.
-    """
+    """The threshold above which a value is retained, if it lies from 0 to less than 1."""
     number = _number(threshold)
     if number is None or not 0 <= number < 1:
         raise SolverError(f"threshold is {shown(threshold)}; expected a number from 0 to less than 1, such as 0.5")
@@ -252,22 +239,14 @@ def _require_threshold(threshold: object) -> float:
 
 
 def _require_samples(samples: object) -> int:
-    """The number of samples, if there is at least one.
-
-    Raises:
-        SolverError: quoting it.
-    """
+    """The number of samples, if there is at least one."""
     if isinstance(samples, bool) or not isinstance(samples, numbers.Integral) or samples < 1:
         raise SolverError(f"samples is {shown(samples)}; expected a whole number of at least 1, such as 100")
     return int(samples)
 
 
 def _require_seed(seed: object) -> int:
-    """The seed of the random numbers, if it is a whole number of at least 0.
-
-    Raises:
-        SolverError: quoting it.
-    """
+    """The seed of the random numbers, if it is a whole number of at least 0."""
     if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
         raise SolverError(f"seed is {shown(seed)}; expected a whole number of at least 0")
     return int(seed)

@@ -56,19 +56,11 @@ def solve_checkmate_ilp(graph: Graph, budget: int, limits: Limits, splits: int =
 
     Source: arXiv 1910.02653v1, section 4.10, for stages that are split.
     """
-    return solve_rows(graph, budget, limits, StageRows(graph.n, splits), "problem (9)")
+    return _solve_rows(graph, budget, limits, StageRows(graph.n, splits), "problem (9)")
 
 
-def solve_rows(graph: Graph, budget: int, limits: Limits, rows: StageRows, name: str) -> Answer:
-    """Solve the paper's program with these rows of R, and again with a little less where a solution exceeds the budget.
-
-    Args:
-        graph: the training graph, one implementation per operation.
-        budget: bytes, resident bytes included.
-        limits: time, back end, and whom to tell.
-        rows: how many, and what each may compute.
-        name: of the problem, for progress.
-    """
+def _solve_rows(graph: Graph, budget: int, limits: Limits, rows: StageRows, name: str) -> Answer:
+    """Solve the program with these rows of R, and again with a little less where a solution exceeds the budget."""
     condensed = Condensed.of(graph)
     room, lower_bound = budget, graph.total_cost  # every operation leads to one that must run
     while True:
@@ -133,7 +125,7 @@ def solve_checkmate_unpartitioned(graph: Graph, budget: int, limits: Limits) -> 
             "or 'checkmate-ilp' for the paper's problem with stages; its linear programming bound without stages is "
             "relax(graph, budget, 'checkmate-unpartitioned')"
         )
-    return solve_rows(graph, budget, limits, StageRows(graph.n, partitioned=False), "the unpartitioned problem")
+    return _solve_rows(graph, budget, limits, StageRows(graph.n, partitioned=False), "the unpartitioned problem")
 
 
 UNPARTITIONED = Method(

@@ -78,14 +78,8 @@ def segment_counts(graph: Graph) -> tuple[int, ...]:
     return tuple(range(1, len(blocks(graph)) + 1))
 
 
-def sequential_schedule(graph: Graph, chain: Sequence[Sequence[int]], segments: int) -> Schedule:
-    """The schedule that keeps the inputs of segments and all of the last one.
-
-    Args:
-        graph: the training graph.
-        chain: the forward operations in blocks, as `blocks` gives them.
-        segments: from 1 to the number of blocks.
-    """
+def _sequential_schedule(graph: Graph, chain: Sequence[Sequence[int]], segments: int) -> Schedule:
+    """The schedule that keeps the inputs of segments and all of the last one."""
     size = len(chain) // segments
     firsts = range(0, size * (segments - 1), size)
     parts = (tuple(k for block in chain[first : first + size] for k in block) for first in firsts)
@@ -95,7 +89,7 @@ def sequential_schedule(graph: Graph, chain: Sequence[Sequence[int]], segments: 
 def _different(graph: Graph, chain: list[list[int]], counts: Sequence[int]) -> Iterator[Candidate]:
     seen: set[tuple[tuple[int, int, int], ...]] = set()
     for segments in counts:
-        schedule = sequential_schedule(graph, chain, segments)
+        schedule = _sequential_schedule(graph, chain, segments)
         if schedule.sequence not in seen:
             seen.add(schedule.sequence)
             yield Candidate(schedule, f"segments={segments}")

@@ -195,17 +195,8 @@ def _that_can_be_kept(graph: Graph, operations: list[int]) -> list[int]:
     return [k for k in operations if kept_values(graph, k) and not ends_the_forward_pass(k)]
 
 
-def segment_candidates(graph: Graph, settings: Iterable[tuple[str, list[int]]]) -> Iterator[Candidate]:
-    """The schedules of several choices of checkpoints, without repetitions.
-
-    Args:
-        graph: the training graph.
-        settings: for each choice its label, and the forward operations that are checkpoints, ascending.
-
-    >>> from remat_explorer.instances import linear
-    >>> [candidate.schedule.cost for candidate in segment_candidates(linear(8), [("two", [3, 7]), ("again", [3, 7])])]
-    [23.0]
-    """
+def _segment_candidates(graph: Graph, settings: Iterable[tuple[str, list[int]]]) -> Iterator[Candidate]:
+    """The schedules of several choices of checkpoints, without repetitions."""
     seen: set[tuple[tuple[int, int, int], ...]] = set()
     for label, checkpoints in settings:
         stay, leave = (segment_schedule(graph, checkpoints, once) for once in (True, False))
@@ -326,17 +317,12 @@ def _cut(upto: np.ndarray, points: list[int], segment_bytes: int) -> tuple[list[
         before = int(upto[i])
 
 
-def sqrt_n_candidates(split_points: SplitPoints) -> Callable[[Graph], Iterator[Candidate]]:
-    """The schedules of the method with these split points: one, or two where segments read past each other's.
-
-    >>> from remat_explorer.instances import linear
-    >>> [(found.label, found.schedule.cost) for found in sqrt_n_candidates(linearized_points)(linear(8))]
-    [('4 checkpoints', 21.0)]
-    """
+def _sqrt_n_candidates(split_points: SplitPoints) -> Callable[[Graph], Iterator[Candidate]]:
+    """The schedules of the method with these split points: one, or two where segments read past each other's."""
 
     def candidates(graph: Graph) -> Iterator[Candidate]:
         checkpoints = every_sqrt_n(split_points(graph))
-        return segment_candidates(graph, [(f"{len(checkpoints)} checkpoints", checkpoints)])
+        return _segment_candidates(graph, [(f"{len(checkpoints)} checkpoints", checkpoints)])
 
     return candidates
 
@@ -344,7 +330,7 @@ def sqrt_n_candidates(split_points: SplitPoints) -> Callable[[Graph], Iterator[C
 def _sqrt_n_method(
     split_points: SplitPoints, summary: str, source: str, general_graphs: Support, symbol: str
 ) -> Method:
-    candidates = sqrt_n_candidates(split_points)
+    candidates = _sqrt_n_candidates(split_points)
     return Method(
         within_budget(candidates),
         summary,
@@ -381,15 +367,8 @@ LINEARIZED_SQRT_N = _sqrt_n_method(
 )
 
 
-def greedy_candidates(split_points: SplitPoints) -> Callable[..., Iterator[Candidate]]:
-    """The schedules of Algorithm 3 with these split points, from the largest segments to the smallest.
-
-    Their keyword argument ``segment_bytes`` is b, an integer of at least 0; None for the search.
-
-    >>> from remat_explorer.instances import linear
-    >>> [found.schedule.cost for found in greedy_candidates(linearized_points)(linear(8), segment_bytes=2)]
-    [21.0]
-    """
+def _greedy_candidates(split_points: SplitPoints) -> Callable[..., Iterator[Candidate]]:
+    """The schedules of Algorithm 3 with these split points, from the largest segments to the smallest."""
 
     def candidates(graph: Graph, segment_bytes: float | None = None) -> Iterator[Candidate]:
         points = split_points(graph)
@@ -398,18 +377,13 @@ def greedy_candidates(split_points: SplitPoints) -> Callable[..., Iterator[Candi
         else:
             sizes = [whole_number("segment_bytes", segment_bytes, 0, "bytes")]
         checkpoints = ((f"segments of {size} bytes", greedy(graph, points, size)) for size in sizes)
-        return segment_candidates(graph, checkpoints)
+        return _segment_candidates(graph, checkpoints)
 
     return candidates
 
 
-def segment_bytes_knob(split_points: SplitPoints) -> Knob:
-    """Chen's b, with the values that the search over it tries.
-
-    >>> from remat_explorer.instances import linear
-    >>> segment_bytes_knob(linearized_points).values(linear(4))
-    [0, 1, 2, 3, 4]
-    """
+def _segment_bytes_knob(split_points: SplitPoints) -> Knob:
+    """Chen's b, with the values that the search over it tries."""
     meaning = "b of Algorithm 3: bytes of forward values after which a segment ends"
     return Knob("segment_bytes", meaning, lambda graph: segment_sizes(graph, split_points(graph)))
 
@@ -417,7 +391,7 @@ def segment_bytes_knob(split_points: SplitPoints) -> Knob:
 def _greedy_method(
     split_points: SplitPoints, summary: str, source: str, general_graphs: Support, symbol: str
 ) -> Method:
-    candidates = greedy_candidates(split_points)
+    candidates = _greedy_candidates(split_points)
     return Method(
         within_budget(candidates),
         summary,
@@ -425,7 +399,7 @@ def _greedy_method(
         general_graphs=general_graphs,
         cost_aware=Support.NO,
         memory_aware=Support.PARTLY,
-        knob=segment_bytes_knob(split_points),
+        knob=_segment_bytes_knob(split_points),
         candidates=candidates,
         symbol=symbol,
     )

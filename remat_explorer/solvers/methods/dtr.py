@@ -60,7 +60,7 @@ class Neighbours:
         self.costs = condensed.costs[condensed.producer]
 
 
-class Score(Protocol):
+class _Score(Protocol):
     """The numerator of a heuristic, kept up to date by what is told to it."""
 
     def evicted(self, v: int) -> None:
@@ -76,7 +76,7 @@ class Score(Protocol):
         ...
 
 
-class LocalCost:
+class _LocalCost:
     """The cost of the operation alone."""
 
     def __init__(self, neighbours: Neighbours) -> None:
@@ -89,11 +89,11 @@ class LocalCost:
         """Nothing changes."""
 
     def costs(self, groups: np.ndarray) -> np.ndarray:
-        """See `Score.costs`."""
+        """See `_Score.costs`."""
         return self._costs[groups]
 
 
-class NeighbourhoodCost:
+class _NeighbourhoodCost:
     """The cost of the operation and of the evicted neighbourhood e*."""
 
     def __init__(self, neighbours: Neighbours) -> None:
@@ -102,15 +102,15 @@ class NeighbourhoodCost:
         self._sums: np.ndarray | None = None
 
     def evicted(self, v: int) -> None:
-        """See `Score.evicted`."""
+        """See `_Score.evicted`."""
         self._gone[v], self._sums = True, None
 
     def returned(self, v: int) -> None:
-        """See `Score.returned`."""
+        """See `_Score.returned`."""
         self._gone[v], self._sums = False, None
 
     def costs(self, groups: np.ndarray) -> np.ndarray:
-        """See `Score.costs`."""
+        """See `_Score.costs`."""
         if self._sums is None:
             neighbours = self._neighbours
             before = self._reached(neighbours.parents, range(len(self._gone)))
@@ -129,7 +129,7 @@ class NeighbourhoodCost:
         return reached
 
 
-class ClassCost:
+class _ClassCost:
     """The cost of the operation and of the classes of evicted values that are next to it."""
 
     def __init__(self, neighbours: Neighbours) -> None:
@@ -160,7 +160,7 @@ class ClassCost:
         self._places += 1
 
     def costs(self, groups: np.ndarray) -> np.ndarray:
-        """See `Score.costs`."""
+        """See `_Score.costs`."""
         costs = np.empty(len(groups))
         for i, v in enumerate(groups.tolist()):
             roots = {self._classes[self._place[u]] for u in self._beside[v] & self._gone}
@@ -168,10 +168,10 @@ class ClassCost:
         return costs
 
 
-HEURISTICS: dict[str, type[LocalCost] | type[NeighbourhoodCost] | type[ClassCost]] = {
-    "eq": ClassCost,
-    "full": NeighbourhoodCost,
-    "local": LocalCost,
+HEURISTICS: dict[str, type[_LocalCost] | type[_NeighbourhoodCost] | type[_ClassCost]] = {
+    "eq": _ClassCost,
+    "full": _NeighbourhoodCost,
+    "local": _LocalCost,
 }
 
 

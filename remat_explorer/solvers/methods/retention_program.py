@@ -42,7 +42,7 @@ ROUNDING = 1e-6  # units
 
 
 @dataclass(eq=False)
-class Run:
+class _Run:
     """A run of an operation: C of them, of which the first is certain.
 
     Attributes:
@@ -78,7 +78,7 @@ class RetentionProgram:
     def __init__(self, cp_model: Any, condensed: Condensed, budget: int, most_runs: int) -> None:
         self.condensed, self.budget, self.most_runs = condensed, budget, most_runs
         self.model = cp_model.CpModel()
-        self.runs: list[list[Run]] = []
+        self.runs: list[list[_Run]] = []
         self.integers, self.booleans = 0, 0
         step, total = cost_step(condensed.graph), condensed.graph.total_cost
         self.scale = 1 / step if step else COST_RESOLUTION / total if total else 1.0
@@ -107,10 +107,10 @@ class RetentionProgram:
     def _add_runs(self, k: int) -> None:
         """s, e and a of operation k: runs are in order, and an interval ends before the next one starts."""
         n, outputs = self.condensed.n, self.condensed.outputs[k]
-        runs = [Run(True, k, n * k + k)]
+        runs = [_Run(True, k, n * k + k)]
         for i in range(1, self.most_runs if outputs and k + 1 < n else 1):
             stage = self._integer(k + 1, n - 1, f"stage {k} {i}")
-            runs.append(Run(self._boolean(f"active {k} {i}"), stage, n * stage + k))
+            runs.append(_Run(self._boolean(f"active {k} {i}"), stage, n * stage + k))
         for i, run in enumerate(runs):
             for v in outputs:
                 run.ends[v] = self._integer(n * k + k, n * n - 1, f"end {v} {i}")
@@ -160,7 +160,7 @@ class RetentionProgram:
         intervals, demands = [task for task, _ in tasks], [size for _, size in tasks]
         self.model.add_cumulative(intervals, demands, max(0, self.budget - int(base[0])))
 
-    def _retained(self, run: Run, v: int) -> list[tuple[Any, int]]:
+    def _retained(self, run: _Run, v: int) -> list[tuple[Any, int]]:
         """The tasks of one interval: of what an operation may overwrite a part of the bytes ends a moment earlier."""
         size, after = int(self.condensed.bytes[v]), run.ends[v] + 1
         overwriting = [k for k in self.condensed.readers[v] if self.condensed.overwritten[k] == v]
@@ -183,7 +183,7 @@ class RetentionProgram:
         own = self._interval(run, last)
         return [(own, part), *([(self._interval(run, after), size - part)] if size > part else [])]
 
-    def _interval(self, run: Run, end: Any) -> Any:
+    def _interval(self, run: _Run, end: Any) -> Any:
         size = self._integer(0, self.condensed.n**2, "size")
         if run.active is True:
             return self.model.new_interval_var(run.start, size, end, "")

@@ -49,7 +49,7 @@ def schedule_of(graph: Graph, keep: Keep) -> Schedule:
     always = graph.is_backward[graph.producer] | graph.persistent
     last_forward_read = _last_forward_read(graph)
     for t in range(graph.n):
-        runs = missing_operations(graph, t, held)
+        runs = _missing_operations(graph, t, held)
         computed += [(t, k, 1) for k in runs]
         here = held.copy()
         for k in runs:
@@ -58,13 +58,8 @@ def schedule_of(graph: Graph, keep: Keep) -> Schedule:
     return Schedule.leanest(graph, graph.n, Computations.of(computed))
 
 
-def missing_operations(graph: Graph, k: int, held: np.ndarray) -> list[int]:
-    """Operation ``k`` and those that must run before it, in any order, when the values ``held`` are in memory.
-
-    >>> from remat_explorer.instances import linear
-    >>> missing_operations(linear(4), 3, np.array([1, 0, 0, 0, 0, 0, 0, 0, 0], dtype=bool))
-    [3, 2, 1]
-    """
+def _missing_operations(graph: Graph, k: int, held: np.ndarray) -> list[int]:
+    """Operation ``k`` and those that must run before it, in any order, when the values ``held`` are in memory."""
     runs, seen = [k], {k}
     for operation in runs:  # grows while it is read
         for v in graph.inputs(operation):

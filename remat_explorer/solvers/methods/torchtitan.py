@@ -56,7 +56,7 @@ def greedy_choice(sizes: Sequence[int], costs: Sequence[float], room: float) -> 
 
 
 @dataclass(frozen=True, eq=False)
-class LayerChoices:
+class _LayerChoices:
     """What there is to choose in a layer.
 
     Attributes:
@@ -74,7 +74,7 @@ class LayerChoices:
     begins: int
 
     @staticmethod
-    def of(graph: Graph, layer: Layer) -> LayerChoices | None:
+    def of(graph: Graph, layer: Layer) -> _LayerChoices | None:
         """Those of a layer; None where there is nothing to choose."""
         region, sizes, begins = Region(layer.operations), dict[int, int](), graph.n
         for v in needed_values(graph, region):
@@ -86,7 +86,7 @@ class LayerChoices:
             return None
         operations = tuple(sorted(sizes))
         costs = tuple(float(graph.costs[k]) for k in operations)
-        return LayerChoices(region, operations, tuple(sizes[k] for k in operations), costs, begins)
+        return _LayerChoices(region, operations, tuple(sizes[k] for k in operations), costs, begins)
 
 
 class TwoLevels:
@@ -99,7 +99,7 @@ class TwoLevels:
 
     def __init__(self, graph: Graph, choose: Choose) -> None:
         self.graph, self.choose = graph, choose
-        found = (LayerChoices.of(graph, layer) for layer in layers_of(graph))
+        found = (_LayerChoices.of(graph, layer) for layer in layers_of(graph))
         self.layers = [choices for choices in found if choices is not None]
         self._solved: dict[tuple[tuple[int, ...], tuple[float, ...], int], set[int]] = {}
 
@@ -135,7 +135,7 @@ class TwoLevels:
             return [0.0] * len(self.layers)
         return [1.0 - min(1.0, max(0.0, float(outcome.values[column]))) for column in dropped]
 
-    def recomputed(self, layer: LayerChoices, kept_share: float) -> set[int]:
+    def recomputed(self, layer: _LayerChoices, kept_share: float) -> set[int]:
         """The inner choice: the operations of a layer whose saved values are dropped."""
         room = int(kept_share * sum(layer.sizes) * (1 + SLACK))
         key = (layer.sizes, layer.costs, room)
@@ -155,7 +155,7 @@ class TwoLevels:
         return schedule_of(graph, lambda t, held: np.ones_like(kept) if graph.is_backward[t] else kept)
 
 
-def memory_shares(graph: Graph) -> tuple[float, ...]:
+def _memory_shares(graph: Graph) -> tuple[float, ...]:
     """What a sweep tries: the same for each graph."""
     return SHARES
 
@@ -217,7 +217,7 @@ def _method(choose: Choose, summary: str, source: str, symbol: str) -> Method:
         general_graphs=Support.YES,
         cost_aware=Support.YES,
         memory_aware=Support.PARTLY,
-        knob=Knob("memory_budget", "the budget that it is given, as a share of keeping everything", memory_shares),
+        knob=Knob("memory_budget", "the budget that it is given, as a share of keeping everything", _memory_shares),
         candidates=candidates,
         symbol=symbol,
         background_sweep=BackgroundSweep.NEVER,

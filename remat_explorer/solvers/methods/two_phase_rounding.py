@@ -5,7 +5,7 @@ correct, and its plan says whether it fits. Naive rounding of both R* and S* is 
 (1b) and (1c); rounded apart from each other, some operation misses an input nearly always, and where none does the
 memory is likely to be too little. None of its draws is repaired.
 
-Source: Jain et al., Checkmate (MLSys 2020), sections 5.1 and 5.2, Algorithm 2, appendix D.
+Source: Jain et al., Checkmate (MLSys 2020), section 5.1, section 5.2 with Algorithm 2, appendix D.
 """
 
 from __future__ import annotations

@@ -21,12 +21,12 @@ from remat_explorer.errors import SolutionError, SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute
 from remat_explorer.runtime.autograd_order import region_plan, second_run_of
+from remat_explorer.runtime.checkpoint_policy import Policy
 from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.module_regions import calls_of, is_savable, module_regions, region_of
 from remat_explorer.runtime.peers import policy_loader
 from remat_explorer.runtime.peers.contenders import Autograd
 from remat_explorer.runtime.peers.peer_bench import PeerBench
-from remat_explorer.runtime.policy import Policy
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.methods.regions import Region, layers_of
 from tests.runtime.policies.small_transformer import SmallTransformer, example

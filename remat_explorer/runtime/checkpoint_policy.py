@@ -225,11 +225,7 @@ def _read(document: Any, graph: Graph) -> Policy:
 
 
 def _require_possible(policy: Policy) -> None:
-    """Refuse a budget that the policy exceeds, and what no solution can cost beside it, or no bound can be.
-
-    Raises:
-        SolutionError: quoting it.
-    """
+    """Refuse a budget that the policy exceeds, and what no solution can cost beside it, or no bound can be."""
     optimum, bound, once = policy.optimum, policy.lower_bound, policy.graph.total_cost
     if policy.peak > policy.budget:
         raise SolutionError(f"the budget of the file is {policy.budget} bytes, but its regions take {policy.peak}")
