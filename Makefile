@@ -22,7 +22,8 @@ VERSIONS := $(if $(TORCH),$(VENV)/constraints.txt,constraints.txt)
 QUICK := $(addprefix tests/, core explanations figures capture/test_predicted_costs.py capture/test_graph_assembly.py \
 	explorer/test_matrices.py explorer/test_panels.py explorer/test_scrubber.py project/test_cli_doctor.py \
 	project/test_contributing.py project/test_environment.py runtime/test_generated_code.py solvers/bounds \
-	solvers/rounding solvers/test_milp_handle.py solvers/test_overwriting.py solvers/test_threads.py \
+	solvers/methods/test_two_phase_rounding.py solvers/methods/test_checkmate_approx.py \
+	solvers/test_milp_handle.py solvers/test_overwriting.py solvers/test_threads.py \
 	solvers/test_wrong_schedules.py)
 
 .PHONY: explore test thorough quick quick-tests check setup site pictures audit lock clean

@@ -21,7 +21,7 @@ from remat_explorer.solvers import checkpoint_all_peak
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.incumbent import Incumbent
-from remat_explorer.solvers.retention.program import CpSatProcess
+from remat_explorer.solvers.methods.moccasin import CpSatProcess
 
 COUNTING = 5.0  # seconds, in which the program is written
 COLUMNS = (

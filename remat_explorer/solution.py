@@ -152,13 +152,13 @@ class Solution:
             time_limit: seconds of the search.
 
         Returns:
-            A `remat_explorer.solvers.framework_rules.policy.Policy`.
+            A `remat_explorer.runtime.checkpoint_policy.Policy`.
 
         Raises:
             SolverError: if none fits, the graph was not captured in this process, or no module can have one.
         """
         require_arguments(Solution.policy, locals())
-        search = importlib.import_module("remat_explorer.solvers.framework_rules.policy")  # a layer above this one
+        search = importlib.import_module("remat_explorer.runtime.checkpoint_policy")  # a layer above this one
         return search.find_policy(self, time_limit)
 
     def save_policy(self, path: str | Path, time_limit: Seconds = 10.0) -> Path:

@@ -26,7 +26,7 @@ from remat_explorer.model_source import capture_source, is_model_file
 from remat_explorer.plain_text import one_line
 from remat_explorer.quantities import format_bytes, format_seconds
 from remat_explorer.solvers import MaxBatch, MaxImage
-from remat_explorer.solvers.strategies.registry import default_strategy
+from remat_explorer.solvers.registry import default_strategy
 
 
 def fit(options: argparse.Namespace) -> int:

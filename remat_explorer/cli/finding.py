@@ -102,7 +102,7 @@ def chosen_strategies(given: str | None, graph: Graph) -> Sequence[str]:
     (['optimal', 'dtr'], ['optimal'])
     """
     if given is None:
-        from remat_explorer.solvers.strategies.registry import default_strategy
+        from remat_explorer.solvers.registry import default_strategy
 
         return [default_strategy(graph)]
     return [name.strip() for name in given.split(",")]

@@ -34,7 +34,7 @@ HEADS = ("strategy", "general graphs", "cost aware", "memory aware", "knob", "op
 def strategies(options: argparse.Namespace) -> int:
     """List the strategies with their properties, options and sources."""
     from remat_explorer.solvers import STRATEGIES
-    from remat_explorer.solvers.table_one import row
+    from remat_explorer.solvers.method import row
 
     rows = {name: row(method) for name, method in STRATEGIES.items()}
     cells: list[tuple[str, ...]] = [HEADS]

@@ -29,7 +29,7 @@ from remat_explorer.explanations.wording import in_whole_units
 from remat_explorer.plain_text import one_line
 from remat_explorer.quantities import SMALLEST, format_seconds, format_share
 from remat_explorer.solution import Status
-from remat_explorer.solvers.strategies.registry import default_strategy
+from remat_explorer.solvers.registry import default_strategy
 
 if TYPE_CHECKING:
     from remat_explorer.graph import Graph

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from remat_explorer.graph import Graph
     from remat_explorer.solution import Solution
     from remat_explorer.solvers.base import Progress
-    from remat_explorer.solvers.options import Setting
+    from remat_explorer.solvers.method import Setting
 
 
 def named_value(text: str) -> tuple[str, Setting]:
@@ -29,7 +29,7 @@ def named_value(text: str) -> tuple[str, Setting]:
     >>> named_value("splits=2"), named_value("share=0.4"), named_value("knapsack=dp")
     (('splits', 2), ('share', 0.4), ('knapsack', 'dp'))
     """
-    from remat_explorer.solvers.options import read_option
+    from remat_explorer.solvers.method import read_option
 
     try:
         return read_option(text)

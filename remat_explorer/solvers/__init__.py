@@ -18,9 +18,9 @@ from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all
 from remat_explorer.solvers.jobs.solve_job import SolveJob
 from remat_explorer.solvers.memory.minimum_budget import MinimumBudget, minimum_budget
 from remat_explorer.solvers.memory_at_overhead.memory_at_overhead import MemoryAtOverhead, memory_at_overhead
+from remat_explorer.solvers.registry import STRATEGIES
 from remat_explorer.solvers.relaxation import Relaxation, relax
 from remat_explorer.solvers.solve import solve
-from remat_explorer.solvers.strategies.registry import STRATEGIES
 from remat_explorer.solvers.sweeps.frontier import Frontier
 from remat_explorer.solvers.sweeps.sweep import sweep
 from remat_explorer.solvers.sweeps.sweep_run import Sweep, SweepProgress

@@ -36,8 +36,8 @@ from remat_explorer.solvers.base import Answer
 from remat_explorer.solvers.method import Support
 from remat_explorer.solvers.monet.condensed_choices import allowed_codes
 from remat_explorer.solvers.refuting import REFUTED, is_proven_infeasible, require_unrefuted, schedules_at_once
+from remat_explorer.solvers.registry import method_of
 from remat_explorer.solvers.reserved import RESERVED
-from remat_explorer.solvers.strategies.registry import method_of
 
 FORMAT, VERSION = "remat-explorer/cached-solution", 1
 LARGEST = 256 * 2**20  # bytes of all kept solutions together; above that the longest unused go

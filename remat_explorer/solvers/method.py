@@ -1,16 +1,20 @@
 """What a strategy says of itself: how it runs, what Table 1 of the paper says of it, and how others treat it.
 
+`Method` is the description; `cheapest_within` and `within_budget` run a method that has a few schedules to choose from;
+`read_options`, `write_options` and `default_options` are its options as text; `row` is its row of Table 1.
+
 Source: Jain et al., Checkmate (MLSys 2020), Table 1.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from remat_explorer.errors import SolverError
+from remat_explorer.errors import SolverError, shown
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
@@ -218,3 +222,172 @@ def cheapest_within(candidates: Iterator[Candidate], budget: int, limits: Limits
         if limits.over:
             break
     return Answer(best)
+
+
+def within_budget(candidates: Callable[..., Iterator[Candidate]]) -> Strategy:
+    """The strategy that takes the cheapest candidate that fits into the budget; its options are the candidates' own.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers.checkpoint_all import checkpoint_all
+    >>> everything = within_budget(lambda graph: iter([Candidate(checkpoint_all(graph))]))
+    >>> everything(linear(4), 100, Limits()).schedule.cost
+    9.0
+    """
+
+    def strategy(graph: Graph, budget: int, limits: Limits, **options: Any) -> Answer:
+        return cheapest_within(candidates(graph, **options), budget, limits)
+
+    return strategy
+
+
+def whole_number(name: str, given: float, least: int, unit: str) -> int:
+    """An option that counts something.
+
+    Raises:
+        SolverError: quoting it, if it is no integer of at least ``least``.
+
+    >>> whole_number("slots", 0, 1, "states")
+    Traceback (most recent call last):
+        ...
+    remat_explorer.errors.SolverError: slots is 0; give a whole number of states, at least 1
+    """
+    number = isinstance(given, int | float) and not isinstance(given, bool)
+    if not number or given != given // 1 or given < least:
+        raise SolverError(f"{name} is {shown(given)}; give a whole number of {unit}, at least {least}")
+    return int(given)
+
+
+Setting = str | int | float
+
+
+def read_option(text: str) -> tuple[str, Setting]:
+    """A name and what it is set to: a number where it is one, else text.
+
+    Raises:
+        SolverError: if there is no name, no value, or no = between them.
+
+    >>> read_option("splits=2"), read_option("share=0.4"), read_option("knapsack=dp")
+    (('splits', 2), ('share', 0.4), ('knapsack', 'dp'))
+    """
+    name, equals, value = (part.strip() for part in text.partition("="))
+    if not (name and equals and value):
+        raise SolverError(f"{text!r} is not NAME=VALUE, such as segments=4")
+    for number in (int, float):
+        try:
+            return name, number(value)
+        except ValueError:
+            continue
+    return name, value
+
+
+def read_options(text: str, strategy: str, method: Method) -> dict[str, Setting]:
+    """Several options of a strategy.
+
+    Args:
+        text: "NAME=VALUE, NAME=VALUE", or nothing.
+        strategy: its name, for the message.
+        method: what it is.
+
+    Raises:
+        SolverError: if an option cannot be read, is given twice, or is none of the strategy's.
+
+    >>> from remat_explorer.solvers.registry import STRATEGIES
+    >>> read_options("epsilon=0.2, threshold=0.5", "checkmate-approx", STRATEGIES["checkmate-approx"])
+    {'epsilon': 0.2, 'threshold': 0.5}
+    >>> read_options("slot=3", "griewank", STRATEGIES["griewank"])
+    Traceback (most recent call last):
+        ...
+    remat_explorer.errors.SolverError: the strategy 'griewank' has no option 'slot'; its options: slots
+    """
+    given: dict[str, Setting] = {}
+    for part in text.split(","):
+        if part.strip():
+            name, value = read_option(part)
+            if name in given:
+                raise SolverError(f"the option {name} is given twice, as {given[name]!r} and as {value!r}")
+            given[name] = value
+    method.require_arguments(strategy, list(given))
+    return given
+
+
+def write_options(options: dict[str, Any]) -> str:
+    """The text that `read_options` reads.
+
+    >>> write_options({"epsilon": 0.2, "threshold": 0.5})
+    'epsilon=0.2, threshold=0.5'
+    """
+    return ", ".join(f"{name}={value}" for name, value in options.items())
+
+
+def default_options(method: Method) -> dict[str, str]:
+    """What a method's arguments are without being given, in words.
+
+    >>> from remat_explorer.solvers.registry import STRATEGIES
+    >>> default_options(STRATEGIES["checkmate-ilp"]), default_options(STRATEGIES["griewank"])
+    ({'splits': '1'}, {'slots': 'all'})
+    """
+    try:
+        parameters = dict(inspect.signature(method.run).parameters)
+    except (TypeError, ValueError):  # loaded from another package when it first runs
+        parameters = {}
+    options = {}
+    for name in method.arguments:
+        default = parameters[name].default if name in parameters else None
+        is_knob = method.knob is not None and method.knob.name == name
+        unknown = default is None or default is inspect.Parameter.empty
+        options[name] = ("all" if is_knob else "…") if unknown else str(default)
+    return options
+
+
+@dataclass(frozen=True)
+class TableOneRow:
+    """What is to be known of a strategy.
+
+    Attributes:
+        summary: what it does; of one that cannot be loaded, why not, and the rest is empty.
+        general_graphs, cost_aware, memory_aware: "yes", "partly" or "no", as in `Method`.
+        knob: the option that turns it, or "".
+        knob_meaning: what that is, with its range.
+        options: its other options.
+        source: authors, year and section.
+    """
+
+    summary: str
+    general_graphs: str = ""
+    cost_aware: str = ""
+    memory_aware: str = ""
+    knob: str = ""
+    knob_meaning: str = ""
+    options: tuple[str, ...] = ()
+    source: str = ""
+
+    def describe(self) -> str:
+        """The row as sentences: what the strategy does, what turns it, and where it comes from.
+
+        >>> TableOneRow("it forgets everything", source="Lethe").describe()
+        'it forgets everything. Source: Lethe.'
+        """
+        knob = f" Knob: {self.knob}, {self.knob_meaning}." if self.knob else ""
+        return f"{self.summary}.{knob}" + (f" Source: {self.source}." if self.source else "")
+
+
+def row(method: Method) -> TableOneRow:
+    """The row of a method.
+
+    >>> from remat_explorer.solvers.registry import STRATEGIES
+    >>> row(STRATEGIES["checkpoint-all"]).cost_aware
+    'no'
+    """
+    try:
+        return TableOneRow(
+            method.summary,
+            str(method.general_graphs),
+            str(method.cost_aware),
+            str(method.memory_aware),
+            method.knob.name if method.knob else "",
+            method.knob.meaning if method.knob else "",
+            method.options,
+            method.source,
+        )
+    except SolverError as error:  # of another package
+        return TableOneRow(str(error))

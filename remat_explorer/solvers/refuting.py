@@ -23,7 +23,7 @@ from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.memory.least_with_choices import limiting_operation
 from remat_explorer.solvers.memory.working_sets import least_working_set
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
-from remat_explorer.solvers.strategies.registry import STRATEGIES, method_of
+from remat_explorer.solvers.registry import STRATEGIES, method_of
 
 REFUTED = 1e-4  # relative excess of a lower bound over a cost beyond which no solver's tolerance explains it
 LARGEST = 1000  # operations of a graph on which a run is simulated: milliseconds each

@@ -19,9 +19,9 @@ from remat_explorer.solvers.bounds.stages import cost_step
 from remat_explorer.solvers.cache import Question, keep, known_answer, load_solution, no_worse
 from remat_explorer.solvers.memory.smallest_known import Budget, budget_of, with_known
 from remat_explorer.solvers.refuting import REFUTED, is_proven_infeasible
+from remat_explorer.solvers.registry import STRATEGIES, threads_of
 from remat_explorer.solvers.reserved import REQUESTED, RESERVED, require_meaning, within_reserved
 from remat_explorer.solvers.search.compiled_search import load_search
-from remat_explorer.solvers.strategies.registry import STRATEGIES, threads_of
 
 
 def solve(
@@ -42,7 +42,7 @@ def solve(
     "optimal" and "infeasible" speak of the strategy's class of schedules: for "optimal", those that compute operation t
     for the first time in stage t, and in each stage run operations in ascending order, each at most once. Where outputs
     take over the storage of inputs, a stage of several parts may fit into less: see
-    `remat_explorer.solvers.strategies.checkmate_ilp`.
+    `remat_explorer.solvers.methods.checkmate_ilp`.
 
     Args:
         graph: the training graph.

@@ -19,7 +19,7 @@ from remat_explorer.graph.parts import operation
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
-from remat_explorer.solvers.rounding.two_phase import minimal_R, values_of
+from remat_explorer.solvers.methods.two_phase_rounding import minimal_R, values_of
 from tests.explorer.driven import driver_of, settled, until
 from tests.solvers.drawn_graphs import training_graphs
 

@@ -13,8 +13,7 @@ from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.rounding.linear_program import solve_linear_program
-from remat_explorer.solvers.rounding.two_phase import Scatter, scatter
+from remat_explorer.solvers.methods.two_phase_rounding import Scatter, scatter, solve_linear_program
 
 draw: Any = rounding_scatter
 NOTHING = Scatter(np.array([]), np.array([], dtype=np.int64))

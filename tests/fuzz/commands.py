@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from remat_explorer.cli.parser import make_parser
-from remat_explorer.solvers.strategies.registry import STRATEGIES
+from remat_explorer.solvers.registry import STRATEGIES
 from tests.fuzz.nonsense import texts
 
 SERVING = ("app", "lab")  # serve until they are stopped, unless an argument is refused

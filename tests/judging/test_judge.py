@@ -12,8 +12,7 @@ from remat_explorer.errors import ScheduleError
 from remat_explorer.judging import Contender, Proofs, Verdict, contenders, judge
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import STRATEGIES
-from remat_explorer.solvers.heuristics.segmentation import within_budget
-from remat_explorer.solvers.method import Candidate, Method, Support
+from remat_explorer.solvers.method import Candidate, Method, Support, within_budget
 from tests.search_fixtures import compiled_search  # noqa: F401
 
 

@@ -47,7 +47,7 @@ OPERATIONS = {
 ALIKE = {"densenet161": "densenet121", "vgg19": "vgg16"}
 
 # One model of each kind: a chain, skips over blocks and over the whole network. Of attention, the methods schedule the
-# captured graph of gpt2 in tests/solvers/heuristics.
+# captured graph of gpt2 in tests/solvers/methods.
 KINDS = ("chain", "mlp", "vgg16", "resnet18", "unet")
 
 

@@ -25,7 +25,7 @@ from remat_explorer.papers.checkmate.accounting import (
 from remat_explorer.papers.checkmate.figure_6 import best_rule
 from remat_explorer.papers.layer_rules import Layer, training_graph
 from remat_explorer.papers.networks import LAYERS, layer_graph
-from remat_explorer.solvers.heuristics.segmentation import articulation_split_points, chain_points, every_sqrt_n, greedy
+from remat_explorer.solvers.methods.chen import articulation_split_points, chain_points, every_sqrt_n, greedy
 
 MEMORY = 16 * 10**9
 

@@ -28,7 +28,7 @@ ENDLESS = """
 import dataclasses
 import time
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
-from remat_explorer.solvers.strategies.registry import STRATEGIES
+from remat_explorer.solvers.registry import STRATEGIES
 
 def strategy(graph, budget, limits):
     if {finds}:
@@ -182,7 +182,7 @@ def test_threads_reach_the_strategy(capsys, chain, tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(
         "import dataclasses\n"
         "from remat_explorer.errors import SolverError\n"
-        "from remat_explorer.solvers.strategies.registry import STRATEGIES\n"
+        "from remat_explorer.solvers.registry import STRATEGIES\n"
         "def strategy(graph, budget, limits):\n"
         "    raise SolverError(f'{limits.threads} threads')\n"
         "STRATEGIES['optimal'] = dataclasses.replace(STRATEGIES['optimal'], run=strategy)\n"

@@ -167,7 +167,7 @@ def test_the_examples_of_extending_work(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_the_entry_point_of_extending_is_that_of_the_package() -> None:
-    from remat_explorer.solvers.strategies.registration import GROUP
+    from remat_explorer.solvers.registry import GROUP
 
     (block,) = blocks(page("docs/extending.md"), "toml")
     assert list(tomllib.loads(block)["project"]["entry-points"]) == [GROUP]

@@ -7,8 +7,8 @@ from typing import Any
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.solvers import STRATEGIES
-from remat_explorer.solvers.heuristics.chain import require_chain
 from remat_explorer.solvers.method import Candidate
+from remat_explorer.solvers.methods.chen import require_chain
 
 ON_CHAINS = ("griewank", "chen-sqrt-n", "chen-greedy")
 OF_PYTORCH = ("checkpoint-sequential", "pytorch-budget", "sac-milp")  # they have tests of their own

@@ -16,8 +16,8 @@ from remat_explorer.solvers.anytime.joint_search import JointSearch
 from remat_explorer.solvers.anytime.joint_search_settings import JointSearchSettings
 from remat_explorer.solvers.base import INTERRUPTION, Answer, Limits
 from remat_explorer.solvers.milp import Milp, MilpOutcome
+from remat_explorer.solvers.registry import STRATEGIES
 from remat_explorer.solvers.solve import judge
-from remat_explorer.solvers.strategies.registry import STRATEGIES
 from remat_explorer.solvers.sweeps.frontier import Frontier
 from tests.fuzz.file_kinds import choosing
 from tests.solvers.monet.choice_graphs import in_place_only, overwriting, random_graph

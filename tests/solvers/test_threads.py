@@ -8,9 +8,8 @@ import pytest
 
 from remat_explorer.cli.parser import make_parser
 from remat_explorer.instances import linear
-from remat_explorer.solvers import SolveJob, Sweep, solve
-from remat_explorer.solvers.strategies import registry
-from remat_explorer.solvers.strategies.registry import STRATEGIES, threads_of
+from remat_explorer.solvers import SolveJob, Sweep, registry, solve
+from remat_explorer.solvers.registry import STRATEGIES, threads_of
 
 
 @pytest.fixture(params=[1, 2, 64])

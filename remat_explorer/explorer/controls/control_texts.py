@@ -5,7 +5,7 @@ from __future__ import annotations
 from remat_explorer.errors import QuantityError, shown
 from remat_explorer.explorer.state.implementations import NONE
 from remat_explorer.explorer.state.state import State
-from remat_explorer.solvers.strategies.registry import default_strategy
+from remat_explorer.solvers.registry import default_strategy
 
 MOST_EXAMPLES = 100_000
 MOST_SECONDS = 1_000_000

@@ -24,8 +24,7 @@ from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.state.suitable import ONLY_CHAINS, fits
 from remat_explorer.explorer.state.words import strategy_words
 from remat_explorer.solvers import BACKENDS, STRATEGIES
-from remat_explorer.solvers.options import default_options, read_options, write_options
-from remat_explorer.solvers.table_one import row
+from remat_explorer.solvers.method import default_options, read_options, row, write_options
 
 WAYS = ("none", "exact", "all", "chosen")
 MORE = "Batch, device, costs, implementations, strategy and limits"

@@ -14,7 +14,7 @@ from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import checkpoint_all
 from remat_explorer.solvers.method import Support
-from remat_explorer.solvers.strategies.registry import method_of
+from remat_explorer.solvers.registry import method_of
 from remat_explorer.solvers.sweeps.own_points import best_within
 
 EAGER, CHECKMATE, PINNED = "eager", "Checkmate", "pinned"

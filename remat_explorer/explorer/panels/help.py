@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from remat_explorer.explorer.panels.markup import table, text
 from remat_explorer.solvers import STRATEGIES
-from remat_explorer.solvers.table_one import row
+from remat_explorer.solvers.method import row
 
 TABS: dict[str, tuple[str, str]] = {
     "fit": (

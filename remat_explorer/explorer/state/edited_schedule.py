@@ -19,7 +19,7 @@ from remat_explorer.explorer.state.editable import groups_of, no_editing, refusa
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.rounding.two_phase import minimal_row, values_of
+from remat_explorer.solvers.methods.two_phase_rounding import minimal_row, values_of
 
 MOST = 1000  # steps that can be undone
 Cells = np.ndarray  # stages and groups, int of shape (count, 2)

@@ -14,7 +14,7 @@ from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import STRATEGIES
 from remat_explorer.solvers.method import Support
 from remat_explorer.solvers.monet.selections import Selection, default_selection
-from remat_explorer.solvers.strategies.registry import DEFAULTS, default_strategy, method_of
+from remat_explorer.solvers.registry import DEFAULTS, default_strategy, method_of
 from remat_explorer.solvers.sweeps.own_points import assessed
 
 

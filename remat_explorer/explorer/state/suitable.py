@@ -11,14 +11,12 @@ from remat_explorer.graph import Graph
 from remat_explorer.once import once
 from remat_explorer.solvers import STRATEGIES
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.heuristics.chain import require_chain
 from remat_explorer.solvers.method import Method, Support
+from remat_explorer.solvers.methods.checkpoint_sequential import METHOD as CHECKPOINT_SEQUENTIAL
+from remat_explorer.solvers.methods.checkpoint_sequential import blocks, checkpoint_sequential_candidates
+from remat_explorer.solvers.methods.chen import AP_GREEDY, AP_SQRT_N, require_chain
+from remat_explorer.solvers.methods.rotor import METHOD as ROTOR
 from remat_explorer.solvers.persistent.chain import chain_of
-from remat_explorer.solvers.strategies.checkpoint_sequential import METHOD as CHECKPOINT_SEQUENTIAL
-from remat_explorer.solvers.strategies.checkpoint_sequential import blocks, checkpoint_sequential_candidates
-from remat_explorer.solvers.strategies.greedy import AP as AP_GREEDY
-from remat_explorer.solvers.strategies.rotor import METHOD as ROTOR
-from remat_explorer.solvers.strategies.sqrt_n import AP as AP_SQRT_N
 
 ONLY_CHAINS = "only for chains"  # in a list, where there is room for no more
 ADVICE = (". This strategy", "; use ")  # where an error begins to say what to do instead

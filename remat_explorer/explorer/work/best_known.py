@@ -7,7 +7,7 @@ from remat_explorer.explorer.state.words import strategy_words
 from remat_explorer.explorer.work.solving import show_schedule
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.solution import Solution, Status
-from remat_explorer.solvers.strategies.registry import default_strategy
+from remat_explorer.solvers.registry import default_strategy
 from remat_explorer.solvers.sweeps.own_points import proves_infeasible
 
 

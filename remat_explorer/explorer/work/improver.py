@@ -15,7 +15,7 @@ from remat_explorer.explorer.work.solving import POLL, known_answer, prepare
 from remat_explorer.graph import Graph
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import SolveJob
-from remat_explorer.solvers.strategies.registry import method_of
+from remat_explorer.solvers.registry import method_of
 from remat_explorer.solvers.sweeps.own_points import assessed, empty
 
 LONGEST = 20.0  # seconds of an improvement, at most

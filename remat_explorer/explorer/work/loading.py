@@ -28,8 +28,8 @@ from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import checkpoint_all_peak, minimum_budget, solve
+from remat_explorer.solvers.registry import default_strategy
 from remat_explorer.solvers.search.compiled_search import load_search
-from remat_explorer.solvers.strategies.registry import default_strategy
 
 DRAWING = 1.0  # seconds in which the page draws a kept look: while torch is imported, the kernel hardly answers it
 QUICK = 1.0  # seconds for the first schedule within the budget

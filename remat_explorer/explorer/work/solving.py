@@ -20,7 +20,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import STRATEGIES, Frontier
 from remat_explorer.solvers.base import Answer, Progress
-from remat_explorer.solvers.strategies.registry import method_of
+from remat_explorer.solvers.registry import method_of
 
 STAYS = "The screen shows the schedule from before."
 POLL = 0.1  # seconds; also how long Cancel may go unheard

@@ -17,7 +17,7 @@ from remat_explorer.solvers import STRATEGIES, Sweep
 from remat_explorer.solvers.budgets import spaced_budgets
 from remat_explorer.solvers.method import Support
 from remat_explorer.solvers.monet.selections import Selection
-from remat_explorer.solvers.strategies.registry import method_of
+from remat_explorer.solvers.registry import method_of
 
 BUDGETS, WITH_CHOICES = 12, 6  # of a curve; where implementations are chosen, each takes longer
 LARGE = 400  # operations from which the methods with many schedules are left out: each would be checked in this process

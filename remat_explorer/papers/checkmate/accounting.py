@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from remat_explorer.graph import Graph
-from remat_explorer.solvers.heuristics.segmentation import articulation_split_points
+from remat_explorer.solvers.methods.chen import articulation_split_points
 
 
 def kept_for_good_peak(graph: Graph) -> int:

@@ -20,9 +20,14 @@ from remat_explorer.solution import Solution
 from remat_explorer.solvers import solve
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.rounding.linear_program import reduced_budget, solve_linear_program
-from remat_explorer.solvers.rounding.two_phase import Scatter, round_deterministically, scatter
-from remat_explorer.solvers.strategies.checkmate_approx import EPSILON, THRESHOLD
+from remat_explorer.solvers.methods.checkmate_approx import EPSILON, THRESHOLD
+from remat_explorer.solvers.methods.two_phase_rounding import (
+    Scatter,
+    reduced_budget,
+    round_deterministically,
+    scatter,
+    solve_linear_program,
+)
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

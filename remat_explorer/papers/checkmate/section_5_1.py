@@ -14,8 +14,7 @@ from remat_explorer.quantities import format_share
 from remat_explorer.solvers import checkpoint_all_peak
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.rounding.linear_program import solve_linear_program
-from remat_explorer.solvers.rounding.two_phase import naive_rounding
+from remat_explorer.solvers.methods.two_phase_rounding import naive_rounding, solve_linear_program
 from remat_explorer.solvers.smallest_budget import largest_operation
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ ITEM = Item(
     place="section 5.1",
     title="randomized rounding of both matrices",
     notebook="05_heuristics_and_rounding.ipynb",
-    function="remat_explorer.solvers.rounding.two_phase.naive_rounding",
+    function="remat_explorer.solvers.methods.two_phase_rounding.naive_rounding",
     test="tests/papers/test_items.py",
     published="VGG16 at a budget four times smaller than the default: none of 50,000 samples feasible (section 5.1)",
     remark="The paper prints neither the batch nor the default. A fourth of what keeping everything takes is less than "

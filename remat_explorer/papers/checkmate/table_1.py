@@ -9,8 +9,8 @@ from remat_explorer.instances import linear
 from remat_explorer.papers.drawing import text_table
 from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
 from remat_explorer.solvers import STRATEGIES
-from remat_explorer.solvers.heuristics.binomial import binomial_schedule, forward_steps
-from remat_explorer.solvers.table_one import row
+from remat_explorer.solvers.method import row
+from remat_explorer.solvers.methods.griewank import binomial_schedule, forward_steps
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -88,7 +88,7 @@ ITEM = Item(
     place="Table 1",
     title="methods, and what they are aware of",
     notebook="05_heuristics_and_rounding.ipynb",
-    function="remat_explorer.solvers.table_one.row",
+    function="remat_explorer.solvers.method.row",
     test="tests/papers/test_exact_items.py",
     published="of ten methods Checkmate's two alone take general graphs and are fully aware of costs and memory "
     "(Table 1)",

@@ -16,7 +16,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solution import relative_gap
 from remat_explorer.solvers import checkpoint_all, checkpoint_all_peak, solve
 from remat_explorer.solvers.monet.selections import default_selection
-from remat_explorer.solvers.strategies.registry import default_strategy
+from remat_explorer.solvers.registry import default_strategy
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

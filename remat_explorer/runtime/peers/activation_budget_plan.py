@@ -17,7 +17,7 @@ from remat_explorer.checker import check_schedule
 from remat_explorer.errors import ScheduleError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute, Plan
-from remat_explorer.runtime.strategies.partition import partition
+from remat_explorer.runtime.min_cut_partitioner import partition
 from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations
 
@@ -34,7 +34,7 @@ def pytorch_budget_plan(program: Program, budget: float, solver: str = "dp") -> 
             call, just as the partitioner sees it. Of another graph, an operation of several calls runs where the
             last of them runs.
         budget: share of the bytes kept from forward to backward, from 0 to 1; it bounds no peak.
-        solver: of the partitioner's knapsack, one of `remat_explorer.runtime.strategies.partition.SOLVERS`.
+        solver: of the partitioner's knapsack, one of `remat_explorer.runtime.min_cut_partitioner.SOLVERS`.
 
     Raises:
         ExecutionError: if the budget is out of range.

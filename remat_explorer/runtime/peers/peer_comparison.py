@@ -37,6 +37,7 @@ from remat_explorer.runtime.comparison import Comparison, Difference, FinalState
 from remat_explorer.runtime.eager import Eager, InitialState, ModelChange, interleaved_seconds
 from remat_explorer.runtime.generated_step import GeneratedStep, generate
 from remat_explorer.runtime.interpreter import Interpreter, Section, StepOutcome
+from remat_explorer.runtime.min_cut_partitioner import require_share
 from remat_explorer.runtime.peers.activation_budget_plan import pytorch_budget_plan
 from remat_explorer.runtime.peers.peer_measurement import PeerMeasurement
 from remat_explorer.runtime.peers.torch_checkpoints import (
@@ -46,7 +47,6 @@ from remat_explorer.runtime.peers.torch_checkpoints import (
     largest_sequential,
     segment_counts,
 )
-from remat_explorer.runtime.strategies.partition import require_share
 
 UNCONTRACTED = CaptureOptions(contract=False, split_convolution_backward=False)
 

@@ -30,11 +30,10 @@ from remat_explorer.errors import ExecutionError, OutOfMemoryError, SolverError
 from remat_explorer.free_memory import free_bytes
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes
+from remat_explorer.runtime.autograd_order import ObservedCall, ObservedModule, region_plan
 from remat_explorer.runtime.comparison import Comparison, FinalState, compare
 from remat_explorer.runtime.eager import Eager, InitialState, ModelChange
 from remat_explorer.runtime.peers import policy_loader
-from remat_explorer.solvers.framework_rules.autograd_order import region_plan
-from remat_explorer.solvers.framework_rules.module_regions import ObservedCall, ObservedModule
 
 
 def observed_modules(graph: Graph, modules: Sequence[str]) -> dict[str, ObservedModule] | None:

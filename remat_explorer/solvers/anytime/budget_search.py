@@ -26,7 +26,7 @@ from remat_explorer.solvers.bounds.point import guides, guides_to
 from remat_explorer.solvers.bounds.refinement import Refinement
 from remat_explorer.solvers.bounds.stages import cost_step
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.heuristics.binomial import binomial_bound
+from remat_explorer.solvers.methods.griewank import binomial_bound
 from remat_explorer.solvers.search.local_search import LocalSearch
 from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule
 

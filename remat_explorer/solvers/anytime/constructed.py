@@ -9,8 +9,8 @@ from remat_explorer.errors import SolverError
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.heuristics.binomial import binomial_within
-from remat_explorer.solvers.heuristics.chain import require_chain
+from remat_explorer.solvers.methods.chen import require_chain
+from remat_explorer.solvers.methods.griewank import binomial_within
 from remat_explorer.solvers.persistent.chain import chain_of
 from remat_explorer.solvers.persistent.cheapest import cheapest_persistent
 

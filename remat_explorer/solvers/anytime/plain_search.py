@@ -43,8 +43,8 @@ from remat_explorer.solvers.bounds.point import Point, guides, guides_to
 from remat_explorer.solvers.bounds.refinement import Refinement, run_again_in, solve_within
 from remat_explorer.solvers.bounds.stages import cost_step
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.heuristics.binomial import binomial_bound
 from remat_explorer.solvers.incumbent import Incumbent
+from remat_explorer.solvers.methods.griewank import binomial_bound
 from remat_explorer.solvers.reversal.bound import reversal_bound
 from remat_explorer.solvers.search.exact_search import search_exactly
 from remat_explorer.solvers.search.guide import Guide

@@ -13,6 +13,7 @@ from remat_explorer.checker import Checked, check_schedule
 from remat_explorer.errors import ScheduleError
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.anytime.optimal import solve_optimal
 from remat_explorer.solvers.base import Limits, Progress
 from remat_explorer.solvers.batches.batch_bound import (
     CAUTION,
@@ -28,7 +29,6 @@ from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.local_search import LocalSearch
 from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule
-from remat_explorer.solvers.strategies.optimal import solve_optimal
 
 PLANNING, RELAXING = 2.0, 5.0  # seconds for one batch, at most
 INTEGRAL, SEARCHING = 0.5, 0.25  # shares of the time that is left, for the integer program and for one batch, at most

@@ -18,8 +18,8 @@ from remat_explorer.solvers.bounds.refinement import pack_runs
 from remat_explorer.solvers.cache import Question, known_answer, load_solution, no_worse, store_solution
 from remat_explorer.solvers.jobs.worker_process import WorkerProcess, prepare_worker, take_worker
 from remat_explorer.solvers.messages import unpack_progress
+from remat_explorer.solvers.registry import threads_of
 from remat_explorer.solvers.solve import judge
-from remat_explorer.solvers.strategies.registry import threads_of
 
 GRACE = 0.75  # seconds that a worker may take beyond its time limit before it is ended
 LOOK = 0.02  # seconds between two looks at whether the worker that waits has loaded everything

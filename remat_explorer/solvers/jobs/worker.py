@@ -27,9 +27,9 @@ from remat_explorer.solvers.base import Answer, Progress
 from remat_explorer.solvers.bounds.refinement import unpack_runs
 from remat_explorer.solvers.jobs.forking import COMPILES, fork_until_asked
 from remat_explorer.solvers.messages import pack_progress
+from remat_explorer.solvers.registry import STRATEGIES
 from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.solve import solve_from
-from remat_explorer.solvers.strategies.registry import STRATEGIES
 
 REQUEST = ("graph", "budget", "strategy", "time_limit", "solver", "threads", "options", "known", "lower_bound")
 

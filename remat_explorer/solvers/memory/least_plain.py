@@ -19,14 +19,14 @@ from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.anytime.optimal import solve_optimal
 from remat_explorer.solvers.base import Answer, Limits, Progress
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.heuristics.binomial import binomial_schedule, fewest_slots
-from remat_explorer.solvers.heuristics.chain import require_chain
 from remat_explorer.solvers.memory.working_sets import WorkingSet, least_working_set
+from remat_explorer.solvers.methods.chen import require_chain
+from remat_explorer.solvers.methods.griewank import binomial_schedule, fewest_slots
 from remat_explorer.solvers.search.planner import PLANNER, first_within, plan_schedule
-from remat_explorer.solvers.strategies.optimal import solve_optimal
 
 
 @dataclass(frozen=True)

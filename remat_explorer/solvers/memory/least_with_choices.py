@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.anytime.monet import improve_monet
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.memory.least_plain import Least, Limiting, settle, smallest_schedule
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, Tables, allowed_codes
 from remat_explorer.solvers.monet.relaxation_with_choices import RelaxationWithChoices
 from remat_explorer.solvers.monet.selections import CandidateSelection, cheapest, lightest, smallest
-from remat_explorer.solvers.strategies.monet import improve_monet
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 from remat_explorer.solvers.memory.least_plain import least_plain
 from remat_explorer.solvers.memory.least_with_choices import least_with_choices
+from remat_explorer.solvers.registry import default_strategy
 from remat_explorer.solvers.search.compiled_search import load_search
-from remat_explorer.solvers.strategies.registry import default_strategy
 
 NONE_FITS = "no schedule that goes stage by stage fits into"  # frontier-advancing, stages whole: the README says what
 

@@ -16,7 +16,7 @@ from remat_explorer.solvers.cache import Question, keep, load_solution
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 from remat_explorer.solvers.memory.minimum_budget import MinimumBudget, minimum_budget
 from remat_explorer.solvers.monet.condensed_choices import allowed_codes
-from remat_explorer.solvers.strategies.registry import method_of
+from remat_explorer.solvers.registry import method_of
 
 Budget = str | int | float | MinimumBudget
 

@@ -20,9 +20,9 @@ from remat_explorer.solvers.memory_at_overhead.memory_descent import CLOSE, LOOS
 from remat_explorer.solvers.memory_at_overhead.memory_search import MemorySearch
 from remat_explorer.solvers.method import Support
 from remat_explorer.solvers.monet.condensed_choices import allowed_codes
+from remat_explorer.solvers.registry import DEFAULTS, STRATEGIES, threads_of
 from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.solve import checked_reports
-from remat_explorer.solvers.strategies.registry import DEFAULTS, STRATEGIES, threads_of
 
 
 @dataclass(frozen=True, eq=False)

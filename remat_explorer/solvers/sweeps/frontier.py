@@ -20,7 +20,7 @@ from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.base import PROVEN
 from remat_explorer.solvers.checkpoint_all import least_cost
 from remat_explorer.solvers.memory.smallest_known import budget_of
-from remat_explorer.solvers.strategies.registry import STRATEGIES
+from remat_explorer.solvers.registry import STRATEGIES
 from remat_explorer.solvers.sweeps.frontier_file import parse_sweep, sweep_document
 from remat_explorer.solvers.sweeps.own_points import (
     OwnPoint,

@@ -37,7 +37,7 @@ from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.base import PROVEN, Limits
 from remat_explorer.solvers.bounds.refinement import pack_runs, unpack_runs
 from remat_explorer.solvers.method import Candidate
-from remat_explorer.solvers.strategies.registry import STRATEGIES, method_of
+from remat_explorer.solvers.registry import STRATEGIES, method_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,7 +262,7 @@ def checked_points(graph: Graph, strategy: str, candidates: Iterable[Candidate],
         ScheduleError: if one of them breaks a rule.
 
     >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.strategies.griewank import griewank
+    >>> from remat_explorer.solvers.methods.griewank import griewank
     >>> points = checked_points(linear(4), "griewank", griewank(linear(4)), 0.0)
     >>> [(point.label, point.budget, point.cost) for point in points[:2]]
     [('4 slots', 6, 9.0), ('3 slots', 5, 10.0)]

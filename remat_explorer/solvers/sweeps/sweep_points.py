@@ -21,9 +21,9 @@ from remat_explorer.solvers.cache import Question, load_solution, store_solution
 from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.memory.minimum_budget import NONE_FITS
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
+from remat_explorer.solvers.registry import default_strategy, method_of
 from remat_explorer.solvers.smallest_budget import largest_operation
 from remat_explorer.solvers.solve import judge
-from remat_explorer.solvers.strategies.registry import default_strategy, method_of
 from remat_explorer.solvers.sweeps.frontier import Frontier
 from remat_explorer.solvers.sweeps.own_points import (
     OwnCurve,

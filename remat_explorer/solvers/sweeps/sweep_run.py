@@ -46,8 +46,8 @@ from remat_explorer.solvers.jobs.processes import Processes
 from remat_explorer.solvers.memory.minimum_budget import minimum_budget
 from remat_explorer.solvers.memory.smallest_known import budgets_of
 from remat_explorer.solvers.method import Support, Together
+from remat_explorer.solvers.registry import STRATEGIES, method_of
 from remat_explorer.solvers.search.compiled_search import load_search
-from remat_explorer.solvers.strategies.registry import STRATEGIES, method_of
 from remat_explorer.solvers.sweeps.frontier import Frontier
 from remat_explorer.solvers.sweeps.own_points import has_own_curve, read_curve, write_curve
 from remat_explorer.solvers.sweeps.sweep_points import KeptPoints, SweepPoints, SweepProgress

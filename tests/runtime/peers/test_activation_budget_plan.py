@@ -16,9 +16,9 @@ from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.checker import replay
 from remat_explorer.errors import ExecutionError, UnknownNameError
 from remat_explorer.plan import Compute, Plan
+from remat_explorer.runtime.min_cut_partitioner import partition
 from remat_explorer.runtime.peers import pytorch_budget_plan, schedule_of
 from remat_explorer.runtime.peers.activation_budget_plan import first_equal_calls
-from remat_explorer.runtime.strategies.partition import partition
 from tests.runtime.kinds_of_models import KINDS, Case, Made, linear, x
 from tests.thorough import thorough_but
 

@@ -20,15 +20,14 @@ from remat_explorer.checker import replay
 from remat_explorer.errors import SolutionError, SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute
+from remat_explorer.runtime.autograd_order import region_plan, second_run_of
+from remat_explorer.runtime.checkpoint_policy import Policy
 from remat_explorer.runtime.eager import Eager
+from remat_explorer.runtime.module_regions import calls_of, is_savable, module_regions, region_of
 from remat_explorer.runtime.peers import policy_loader
 from remat_explorer.runtime.peers.peer_comparison import Autograd, PeerBench
 from remat_explorer.solution import Solution, Status
-from remat_explorer.solvers.framework_rules.autograd_order import region_plan, second_run_of
-from remat_explorer.solvers.framework_rules.layers import layers_of
-from remat_explorer.solvers.framework_rules.module_regions import calls_of, is_savable, module_regions, region_of
-from remat_explorer.solvers.framework_rules.policy import Policy
-from remat_explorer.solvers.framework_rules.regions import Region
+from remat_explorer.solvers.methods.regions import Region, layers_of
 from tests.runtime.policies.small_transformer import SmallTransformer, example
 
 ARGS = (example(),)

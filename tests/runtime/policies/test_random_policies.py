@@ -20,9 +20,9 @@ import remat_explorer as rx
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph, operation
 from remat_explorer.graph.operator_words import is_random
+from remat_explorer.runtime.checkpoint_policy import Policy
+from remat_explorer.runtime.module_regions import calls_of, module_regions, region_of
 from remat_explorer.runtime.peers import policy_loader
-from remat_explorer.solvers.framework_rules.module_regions import calls_of, module_regions, region_of
-from remat_explorer.solvers.framework_rules.policy import Policy
 
 X = torch.randn(4, 16, 16, generator=torch.Generator().manual_seed(0))
 

@@ -31,7 +31,7 @@ import dataclasses, os, sys, time
 from remat_explorer.solvers.base import Answer
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.milp import Milp
-from remat_explorer.solvers.strategies.registry import STRATEGIES
+from remat_explorer.solvers.registry import STRATEGIES
 
 def missing(*arguments, **keywords):
     raise FileNotFoundError("no library of HiGHS")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from remat_explorer.graph import Graph, Operation, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.heuristics.binomial import binomial_within
+from remat_explorer.solvers.methods.griewank import binomial_within
 from remat_explorer.solvers.reversal import bound
 from remat_explorer.solvers.reversal.bound import reversal_bound
 from remat_explorer.solvers.reversal.positions import visited_positions

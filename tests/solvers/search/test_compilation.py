@@ -20,9 +20,9 @@ from remat_explorer.solvers.batches.batch_scaling import scale_batch
 from remat_explorer.solvers.jobs.solve_job import COMPILING as PATIENCE
 from remat_explorer.solvers.jobs.solve_job import GRACE, STARTING
 from remat_explorer.solvers.jobs.worker_process import WorkerProcess
+from remat_explorer.solvers.registry import STRATEGIES
 from remat_explorer.solvers.search import compilation
 from remat_explorer.solvers.search.compilation import COMPILING, warm_up
-from remat_explorer.solvers.strategies.registry import STRATEGIES
 from remat_explorer.solvers.sweeps.sweep_run import make_ready
 
 UNCOMPILED = """

@@ -1,0 +1,225 @@
+"""The plan that PyTorch runs where parts of a model are checkpointed, in the order of its autograd engine.
+
+Graphs have a layer's weight gradient before its input gradient, which takes less memory. PyTorch's engine runs whole
+nodes of autograd, which it computes in the order in which they were traced. What a node reads stays until all that it
+makes is there, as for the gradients of both factors of a product, and each result is a tensor of its own; only a sum
+of gradients takes the place of the first. So what PyTorch takes is told by a plan in that order, and not by a schedule,
+whose operations run in the graph's order.
+
+A region runs again when the first of its nodes asks for anything that was saved, be it a parameter or what a selective
+policy keeps. It stops where everything that its nodes save is there again: before the last operation that saves
+something, or behind it, if its own result is what it saves. Until then, all runs again but what a selective policy
+keeps, whether anybody reads it or not. What it keeps stays until the region runs again, and the region's inputs until
+the last of these nodes is done.
+
+Source: torch/csrc/autograd/engine.cpp and input_buffer.cpp, torch/utils/checkpoint.py (torch 2.13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from remat_explorer.graph import Graph
+from remat_explorer.once import once
+from remat_explorer.operation_details import AutogradNode
+from remat_explorer.plan import Compute, Free, Plan, Statement
+from remat_explorer.solvers.methods.regions import Region
+
+_UNKNOWN = AutogradNode(-1, -1)
+
+
+@dataclass(frozen=True)
+class AutogradOrder:
+    """A step as PyTorch's engine runs it.
+
+    Attributes:
+        order: all operations, as they first run.
+        nodes: for each backward operation all that are of its node, in that order.
+        maker: for each backward operation the forward operation whose gradient its node is, where it is known.
+        unpacks: for each forward operation for which autograd saves something, the backward ones of its node.
+        differentiable: forward operations that have a node.
+        constant: those that have none and depend on nothing, such as a causal mask, and are surely of their module:
+            what has no node, before the first node of a module, is taken for a part of the module before.
+    """
+
+    order: tuple[int, ...]
+    nodes: dict[int, tuple[int, ...]]
+    maker: dict[int, int]
+    unpacks: dict[int, tuple[int, ...]]
+    differentiable: frozenset[int]
+    constant: frozenset[int]
+
+
+@once
+def autograd_order(graph: Graph) -> AutogradOrder:
+    """That of a graph; of one that was not captured in this process, each operation is a node.
+
+    >>> from remat_explorer.instances import linear
+    >>> autograd_order(linear(2)).order
+    (0, 1, 2, 3, 4)
+    """
+    facts = [_fact(graph, k) for k in range(graph.n)]
+    order = tuple(sorted(range(graph.n), key=lambda k: facts[k].place))
+    makers: dict[int, int] = {}
+    differentiable, constant, newest = set[int](), set[int](), -1
+    alone, waiting = set[int](), list[int]()  # what depends on nothing, and that since the newest node
+    nodes: dict[int, tuple[int, ...]] = {}
+    for k in order:
+        number = facts[k].number
+        reads = {int(graph.producer[v]) for v in graph.inputs(k)}
+        if not graph.is_backward[k]:  # what has no node has the number of the newest one
+            makers.setdefault(number, k)
+            if number > newest and (facts[k].resident or reads & differentiable):
+                differentiable.add(k)
+                constant.update(j for j in waiting if _module(graph, j) == _module(graph, k))
+                waiting.clear()
+            elif not facts[k].resident and reads <= alone:
+                alone.add(k)
+                waiting.append(k)
+            newest = max(newest, number)
+        elif nodes and number >= 0 and facts[(last := next(reversed(nodes)))].number == number:
+            nodes |= dict.fromkeys((*nodes[last], k), (*nodes[last], k))
+        else:
+            nodes[k] = (k,)
+    makers.pop(-1, None)
+    maker = {k: makers[facts[k].number] for k in nodes if facts[k].number in makers}
+    unpacks: dict[int, tuple[int, ...]] = {}
+    for k, made_by in maker.items():
+        reads = {int(graph.producer[v]) for member in nodes[k] for v in graph.inputs(member)}
+        values = any(not graph.is_backward[j] for j in reads)
+        if values or facts[made_by].scalar or any(facts[member].resident for member in nodes[k]):
+            unpacks[made_by] = (*unpacks.get(made_by, ()), k)
+    return AutogradOrder(order, nodes, maker, unpacks, frozenset(differentiable), frozenset(constant))
+
+
+@dataclass(frozen=True)
+class SecondRun:
+    """How a checkpoint's region runs again.
+
+    Attributes:
+        before: the backward operation before which it does.
+        operations: what runs, ascending.
+        saved: values that a selective policy has kept until then.
+        until: the backward operation that is the last to read what it saved.
+    """
+
+    before: int
+    operations: tuple[int, ...]
+    saved: tuple[int, ...]
+    until: int
+
+
+def second_run_of(graph: Graph, region: Region) -> SecondRun | None:
+    """How PyTorch runs a region again; None where its nodes save nothing.
+
+    >>> from remat_explorer.instances import linear
+    >>> second_run_of(linear(4), Region((0, 1, 2))) is None  # of operations that nobody traced it is not known
+    True
+    """
+    unpacks = autograd_order(graph).unpacks
+    own = [k for k in region.operations if k in unpacks]
+    if not own:
+        return None
+    last, by_place = own[-1], sorted((j for k in own for j in unpacks[k]), key=lambda j: _fact(graph, j).place)
+    made = set(graph.outputs(last))
+    ends = any(made & set(graph.inputs(j)) for j in unpacks[last])
+    runs = tuple(k for k in region.operations if (k <= last if ends else k < last) and k not in region.saved)
+    saved = tuple(v for k in region.saved for v in graph.outputs(k))
+    return SecondRun(by_place[0], runs, saved, by_place[-1])
+
+
+def region_plan(graph: Graph, regions: Iterable[Region]) -> Plan:
+    """What PyTorch runs with a checkpoint around each region, as a plan, for the checker's `replay`.
+
+    Args:
+        graph: of operations with a single implementation.
+        regions: without operations in common; of their values that are handed on, those that the region's own backward
+            pass reads are saved, or else PyTorch has them twice for a while.
+
+    >>> from remat_explorer.checker import replay
+    >>> from remat_explorer.instances import linear
+    >>> replay(region_plan(linear(4), []))
+    (9.0, 6)
+    """
+    engine, graph = autograd_order(graph), _with_noise(graph) or graph
+    again: dict[int, list[SecondRun]] = {}
+    kept: dict[int, list[int]] = {}  # values that stay until an operation is done
+    for k, members in engine.nodes.items():
+        if k == members[-1]:
+            kept[k] = [v for member in members for v in graph.inputs(member)]
+    for region in regions:
+        if run := second_run_of(graph, region):
+            again.setdefault(run.before, []).append(run)
+            made = {v for k in region.operations for v in graph.outputs(k)}
+            kept[run.until] += [v for k in region.operations for v in graph.inputs(k) if v not in made]
+    stages = list(accumulate(reversed(engine.order), min))[::-1]  # stages never go back
+    sequence: list[tuple[int, int, int]] = []
+    held: dict[int, list[int]] = {}
+    for stage, k in zip(stages, engine.order, strict=True):
+        for run in again.get(k, ()):
+            held.setdefault(len(sequence), []).extend(run.saved)
+            sequence += [(stage, j, 1) for j in run.operations]
+        held.setdefault(len(sequence), []).extend(kept.get(k, ()))
+        sequence.append((stage, k, 1))
+    return _with_tensors_of_their_own(Plan.from_sequence(graph, sequence, held))
+
+
+def _with_tensors_of_their_own(plan: Plan) -> Plan:
+    """The same, where nothing but a sum of gradients takes the place of what it reads."""
+    graph, statements = plan.graph, list[Statement]()
+    for statement in plan.statements:
+        if not isinstance(statement, Compute) or statement.overwrites is None or _is_sum(graph, statement.operation):
+            statements.append(statement)
+        else:
+            statements += [replace(statement, overwrites=None), Free(statement.stage, statement.overwrites)]
+    return Plan(graph, tuple(statements))
+
+
+@once
+def _with_noise(graph: Graph) -> Graph | None:
+    """The graph with what autograd saves of dropout in place of a mask; None where that is the same."""
+    noise = {graph.outputs(k)[-1]: more for k in range(graph.n) if (more := _fact(graph, k).noise)}
+    if not noise:
+        return None
+    return replace(
+        graph, values=tuple(replace(value, bytes=value.bytes + noise.get(v, 0)) for v, value in enumerate(graph.values))
+    )
+
+
+def _is_sum(graph: Graph, k: int) -> bool:
+    return bool(graph.is_backward[k]) and _fact(graph, k).number == -1
+
+
+def _module(graph: Graph, k: int) -> str:
+    details = graph.operations[k].details
+    return details.module if details else ""
+
+
+def _fact(graph: Graph, k: int) -> AutogradNode:
+    details = graph.operations[k].details
+    return _UNKNOWN if details is None or details.autograd is None else details.autograd
+
+
+@dataclass
+class ObservedCall:
+    """A call of an operator within a module, as a policy meets it.
+
+    Attributes:
+        name: of the operator that does the same out of place.
+        has_gradient: whether an argument requires one.
+        is_savable: whether its result is written once, and not in place.
+    """
+
+    name: str
+    has_gradient: bool
+    is_savable: bool
+
+
+@dataclass(frozen=True)
+class ObservedModule:
+    """What a module did in a step of plain PyTorch: its calls in their order, and whether it changed its state."""
+
+    calls: tuple[ObservedCall, ...]
+    changes_state: bool

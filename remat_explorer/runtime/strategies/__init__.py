@@ -1,1 +1,0 @@
-"""Strategies that need torch, imported when they first run."""

@@ -1,1 +1,0 @@
-"""Dynamic Tensor Rematerialization, simulated: eviction without knowledge of what comes."""

@@ -1,1 +1,0 @@
-"""Rules of training frameworks: what people type by hand, and what the frameworks' own planners choose."""

@@ -1,0 +1,261 @@
+"""Checkmate's approximation: the linear program of problem (9) with an allowance, rounded in two phases.
+
+Jain et al., "Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization", MLSys 2020. Three methods:
+
+* deterministic (section 5, Algorithm 2): solve the linear program with the budget less an allowance epsilon, retain
+  what it retains to more than one half, and compute as little as that allows. Rounding may need more memory than the
+  program had; the allowance is room for it, and where it is too small the method has no schedule;
+* randomized (appendix D): many draws of what is retained, of which the cheapest that fits;
+* with a search over the allowance and the threshold (the last sentence of appendix D, which leaves open which values
+  are tried). The linear program depends on the allowance alone, so it is solved once for each.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+
+import numpy as np
+
+from remat_explorer.errors import SolverError, shown
+from remat_explorer.graph import Graph
+from remat_explorer.plan import Plan
+from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.base import Answer, Limits
+from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.method import Method, Support
+from remat_explorer.solvers.methods.two_phase_rounding import (
+    DIGITS,
+    FractionalSchedule,
+    draw_samples,
+    reduced_budget,
+    round_deterministically,
+    solve_linear_program,
+)
+
+EPSILON = 0.1  # the paper's allowance
+THRESHOLD = 0.5  # and its threshold
+
+
+def solve_checkmate_approx(
+    graph: Graph, budget: int, limits: Limits, epsilon: float = EPSILON, threshold: float = THRESHOLD
+) -> Answer:
+    """Deterministic two-phase rounding.
+
+    Args:
+        graph: the training graph, one implementation per operation.
+        budget: bytes, resident bytes included.
+        limits: time, back end, and whom to tell.
+        epsilon: by what share of the budget, beyond resident bytes, that of the linear program is less.
+        threshold: retained is what the linear program retains to more than this degree.
+
+    Returns:
+        The rounded schedule, or none where it exceeds the budget or the linear program takes longer than there is
+        time. The optimum of a linear program with less than the budget is no bound; with epsilon=0 it is one.
+
+    Raises:
+        SolverError: if an option has no such value, an operation has several implementations, or the back end fails.
+
+    >>> from remat_explorer.instances import linear
+    >>> answer = solve_checkmate_approx(linear(8), 8, Limits())
+    >>> answer.schedule is None or answer.schedule.cost >= 17
+    True
+    """
+    epsilon, threshold = _require_epsilon(epsilon), _require_threshold(threshold)
+    condensed = Condensed.of(graph)
+    room = reduced_budget(graph, budget, epsilon)
+    relaxed = solve_linear_program(condensed, room, limits)
+    bound = relaxed.bound if room == budget else graph.total_cost
+    if relaxed.status != "solved":
+        if relaxed.status == "infeasible" and room == budget:
+            return Answer(None, infeasible=True, solver=limits.solver)
+        limits.tell(relaxed.failure, lower_bound=graph.total_cost)
+        return Answer(None, graph.total_cost, solver=limits.solver, limit=limits.reached or relaxed.failure)
+    schedule = round_deterministically(condensed, relaxed.S, threshold)
+    if Plan.of(schedule).peak > budget:
+        limits.tell("the rounded schedule exceeds the budget", lower_bound=bound)
+        limit = "the rounding, whose schedule exceeds the budget"
+        return Answer(None, bound, solver=limits.solver, limit=limit)
+    limits.tell("done", schedule, bound)
+    return Answer(schedule, bound, solver=limits.solver)
+
+
+DETERMINISTIC = Method(
+    solve_checkmate_approx,
+    "the linear program of problem (9) with an allowance, rounded in two phases at a threshold",
+    "Jain et al. 2020, section 5 and Algorithm 2",
+    general_graphs=Support.YES,
+    cost_aware=Support.YES,
+    memory_aware=Support.YES,
+    options=("epsilon", "threshold"),
+    symbol="triangle-down",
+)
+
+
+SAMPLES = 100
+
+
+def solve_checkmate_approx_random(
+    graph: Graph, budget: int, limits: Limits, samples: int = SAMPLES, seed: int = 0, epsilon: float = EPSILON
+) -> Answer:
+    """Randomized two-phase rounding: the cheapest of ``samples`` schedules that fits into the budget.
+
+    Args:
+        graph: the training graph, one implementation per operation.
+        budget: bytes, resident bytes included.
+        limits: time, back end, and whom to tell.
+        samples: how many schedules are drawn, unless the time is up before.
+        seed: of the random numbers; the same seed gives the same answer.
+        epsilon: by what share of the budget, beyond resident bytes, that of the linear program is less.
+
+    Raises:
+        SolverError: if an option has no such value, an operation has several implementations, or the back end fails.
+    """
+    samples, seed, epsilon = _require_samples(samples), _require_seed(seed), _require_epsilon(epsilon)
+    room = reduced_budget(graph, budget, epsilon)
+    relaxed = solve_linear_program(Condensed.of(graph), room, limits)
+    bound = relaxed.bound if room == budget else graph.total_cost
+    if relaxed.status == "infeasible" and room == budget:
+        return Answer(None, infeasible=True, solver=limits.solver)
+    if relaxed.status != "solved":
+        limits.tell(relaxed.failure, lower_bound=graph.total_cost)
+        return Answer(None, graph.total_cost, solver=limits.solver, limit=limits.reached or relaxed.failure)
+    best: Schedule | None = None
+    for sample in draw_samples(relaxed, samples, seed):
+        if sample.peak <= budget and (best is None or sample.cost < best.cost):
+            best = sample.schedule
+            limits.tell("drawing schedules", best, bound)
+        if limits.over:
+            break
+    if best is None:
+        limits.tell("no schedule that was drawn fits into the budget", lower_bound=bound)
+    return Answer(best, bound, solver=limits.solver)
+
+
+RANDOMIZED = Method(
+    solve_checkmate_approx_random,
+    "the same linear program, rounded at random many times, and the cheapest schedule that fits",
+    "Jain et al. 2020, appendix D",
+    general_graphs=Support.YES,
+    cost_aware=Support.YES,
+    memory_aware=Support.YES,
+    options=("samples", "seed", "epsilon"),
+    symbol="cross",
+)
+
+
+EPSILONS = (0.0, 0.1, 0.05, 0.2, 0.02, 0.3, 0.15, 0.4)  # the first proves a bound; the paper's own comes next
+MOST_THRESHOLDS = 40  # where the linear program has more degrees than this, as many of them evenly
+
+
+def solve_checkmate_approx_search(graph: Graph, budget: int, limits: Limits) -> Answer:
+    """Deterministic two-phase rounding at several allowances and every threshold that makes a difference.
+
+    Args:
+        graph: the training graph, one implementation per operation.
+        budget: bytes, resident bytes included.
+        limits: time, back end, and whom to tell; each linear program may take half of the time that is left.
+
+    Returns:
+        The cheapest rounded schedule within the budget, and the optimum of the linear program of the whole budget as
+        its bound, where there was time to solve it.
+
+    Raises:
+        SolverError: if an operation has several implementations, or the back end fails.
+    """
+    condensed = Condensed.of(graph)
+    bound, best = graph.total_cost, None
+    for epsilon in EPSILONS:
+        if limits.over:
+            break
+        room = reduced_budget(graph, budget, epsilon)
+        relaxed = solve_linear_program(condensed, room, limits.share(0.5))
+        if room == budget:
+            if relaxed.status == "infeasible":
+                return Answer(None, infeasible=True, solver=limits.solver)
+            bound = max(bound, relaxed.bound)
+        if relaxed.status == "solved":
+            best = _cheaper_rounding(relaxed, budget, best, bound, limits)
+        limits.tell(relaxed.failure or f"rounded with an allowance of {epsilon:g}", best, bound)
+    return Answer(best, bound, solver=limits.solver)
+
+
+def thresholds(S: np.ndarray) -> list[float]:
+    """Thresholds that round S* to different S, from keeping most to keeping least.
+
+    Rounding changes only where the threshold passes a degree that occurs in S*.
+
+    >>> thresholds(np.array([[0.0, 0.25], [0.25, 1.0]]))
+    [0.0, 0.25]
+    """
+    degrees = np.unique(np.append(S.round(DIGITS), 0.0))
+    degrees = degrees[degrees < 1]
+    if len(degrees) > MOST_THRESHOLDS:
+        degrees = degrees[np.linspace(0, len(degrees) - 1, MOST_THRESHOLDS).round().astype(int)]
+    return [float(degree) for degree in degrees]
+
+
+def _cheaper_rounding(
+    relaxed: FractionalSchedule, budget: int, best: Schedule | None, bound: float, limits: Limits
+) -> Schedule | None:
+    """The cheapest of ``best`` and what rounding at each threshold gives within the budget."""
+    for threshold in thresholds(relaxed.S):
+        if limits.over:
+            break
+        schedule = round_deterministically(relaxed.condensed, relaxed.S, threshold)
+        if (best is None or schedule.cost < best.cost) and Plan.of(schedule).peak <= budget:
+            best = schedule
+            limits.tell("rounding", best, bound)
+    return best
+
+
+SEARCHED = Method(
+    solve_checkmate_approx_search,
+    "two-phase rounding at several allowances and every threshold that makes a difference",
+    "Jain et al. 2020, appendix D, last sentence",
+    general_graphs=Support.YES,
+    cost_aware=Support.YES,
+    memory_aware=Support.YES,
+    symbol="x",
+)
+
+
+def _require_epsilon(epsilon: object) -> float:
+    """The allowance, if it is a share of the budget."""
+    number = _number(epsilon)
+    if number is None or not 0 <= number < 1:
+        raise SolverError(
+            f"epsilon is {shown(epsilon)}; expected a share of the budget from 0 to less than 1, such as 0.1"
+        )
+    return number
+
+
+def _require_threshold(threshold: object) -> float:
+    """The threshold above which a value is retained, if it lies from 0 to less than 1."""
+    number = _number(threshold)
+    if number is None or not 0 <= number < 1:
+        raise SolverError(f"threshold is {shown(threshold)}; expected a number from 0 to less than 1, such as 0.5")
+    return number
+
+
+def _require_samples(samples: object) -> int:
+    """The number of samples, if there is at least one."""
+    if isinstance(samples, bool) or not isinstance(samples, numbers.Integral) or samples < 1:
+        raise SolverError(f"samples is {shown(samples)}; expected a whole number of at least 1, such as 100")
+    return int(samples)
+
+
+def _require_seed(seed: object) -> int:
+    """The seed of the random numbers, if it is a whole number of at least 0."""
+    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
+        raise SolverError(f"seed is {shown(seed)}; expected a whole number of at least 0")
+    return int(seed)
+
+
+def _number(given: object) -> float | None:
+    """``given`` as a finite float, or None."""
+    try:
+        number = math.nan if isinstance(given, bool) or not isinstance(given, numbers.Real) else float(given)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None

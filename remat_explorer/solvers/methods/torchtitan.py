@@ -1,0 +1,238 @@
+"""torchtitan's planners: a linear program shares out the budget among layers, each of which then chooses its values.
+
+The outer program has for each layer the share of its saved bytes that it keeps. It minimizes the time of what is
+computed again, and constrains memory at every position of the backward pass: a layer's dropped bytes are free until its
+own backward pass begins, and are back from then on. The inner choice of a layer keeps values within its share: the
+greedy one those first that take longest per byte to compute again, the knapsack those that take longest together.
+Layers that are alike are solved once. What is random is never computed again.
+
+Written from the descriptions of torchtitan's pull requests 3975 (two integer programs) and 4636 (a linear program, then
+greedy), both open in September 2026. What differs: nothing is moved to the host's memory, so that a value is either
+kept or computed again; costs and bytes are those of our graph; and what one operation writes is kept or dropped as a
+whole. As there, an operation runs again by itself right before it is needed, with what it needs, and then its values
+stay; and the programs know nothing of the values that only recomputation needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from remat_explorer.errors import SolverError, shown
+from remat_explorer.graph import Graph
+from remat_explorer.graph.operator_words import is_random
+from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.base import Answer, Limits
+from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
+from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.method import BackgroundSweep, Candidate, Knob, Method, Support, cheapest_within
+from remat_explorer.solvers.methods.regions import Layer, Region, dropped_values, layers_of, needed_values
+from remat_explorer.solvers.methods.simple_rules import knapsack
+from remat_explorer.solvers.methods.static_policy import schedule_of
+from remat_explorer.solvers.milp import Milp
+
+SHARES = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5, 0.45, 0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1)
+SLACK = 1e-9  # share of a layer's bytes that the linear program's tolerance may take
+
+Choose = Callable[[Sequence[int], Sequence[float], float], set[int]]
+"""Which values a layer keeps: bytes and costs of each, and the bytes that fit, give their places."""
+
+
+def greedy_choice(sizes: Sequence[int], costs: Sequence[float], room: float) -> set[int]:
+    """Those that take longest per byte first, as far as they fit.
+
+    >>> greedy_choice([4, 2, 2], [1.0, 4.0, 2.0], 5)
+    {1, 2}
+    """
+    kept: set[int] = set()
+    for i in sorted(range(len(sizes)), key=lambda i: -costs[i] / max(1, sizes[i])):
+        if sizes[i] <= room:
+            kept.add(i)
+            room -= sizes[i]
+    return kept
+
+
+@dataclass(frozen=True, eq=False)
+class _LayerChoices:
+    """What there is to choose in a layer.
+
+    Attributes:
+        region: the layer's operations.
+        operations: those with saved values that may be computed again, ascending.
+        sizes: bytes of the saved values of each.
+        costs: of each.
+        begins: the operation of the backward pass that first reads one of these values.
+    """
+
+    region: Region
+    operations: tuple[int, ...]
+    sizes: tuple[int, ...]
+    costs: tuple[float, ...]
+    begins: int
+
+    @staticmethod
+    def of(graph: Graph, layer: Layer) -> _LayerChoices | None:
+        """Those of a layer; None where there is nothing to choose."""
+        region, sizes, begins = Region(layer.operations), dict[int, int](), graph.n
+        for v in needed_values(graph, region):
+            k = int(graph.producer[v])
+            if not is_random(graph.operations[k]):
+                sizes[k] = sizes.get(k, 0) + int(graph.value_bytes[v])
+                begins = min(begins, *(reader for reader in graph.readers[v] if graph.is_backward[reader]))
+        if not sum(sizes.values()):
+            return None
+        operations = tuple(sorted(sizes))
+        costs = tuple(float(graph.costs[k]) for k in operations)
+        return _LayerChoices(region, operations, tuple(sizes[k] for k in operations), costs, begins)
+
+
+class TwoLevels:
+    """The programs of one graph.
+
+    Args:
+        graph: of operations with a single implementation.
+        choose: the inner choice.
+    """
+
+    def __init__(self, graph: Graph, choose: Choose) -> None:
+        self.graph, self.choose = graph, choose
+        found = (_LayerChoices.of(graph, layer) for layer in layers_of(graph))
+        self.layers = [choices for choices in found if choices is not None]
+        self._solved: dict[tuple[tuple[int, ...], tuple[float, ...], int], set[int]] = {}
+
+    @cached_property
+    def positions(self) -> list[tuple[tuple[int, ...], int]]:
+        """Layers whose backward pass is still to come at a position, and the most that is held with these to come.
+
+        Positions with the same layers to come have constraints of which the one with the most bytes implies the others.
+        """
+        during = checkpoint_all(self.graph).held.during
+        most: dict[tuple[int, ...], int] = {}
+        for p in np.flatnonzero(self.graph.is_backward).tolist():
+            to_come = tuple(i for i, layer in enumerate(self.layers) if layer.begins > p)
+            most[to_come] = max(most.get(to_come, 0), int(during[p]))
+        return list(most.items())
+
+    def kept_shares(self, budget: float) -> list[float]:
+        """The outer program: the share of its bytes that each layer keeps; nothing where the budget is too small.
+
+        Args:
+            budget: bytes at every position of the backward pass.
+        """
+        unit = float(max(1, max((sum(layer.sizes) for layer in self.layers), default=1)))
+        cost = max(sum(layer.costs) for layer in self.layers) or 1.0
+        program = Milp(relaxed=True)
+        dropped = [program.column(sum(layer.costs) / cost) for layer in self.layers]
+        for to_come, held in self.positions:
+            if held > budget:
+                freed = [sum(self.layers[i].sizes) / unit for i in to_come]
+                program.row([dropped[i] for i in to_come], freed, ">", (held - budget) / unit)
+        outcome = program.solve()
+        if outcome.values is None:
+            return [0.0] * len(self.layers)
+        return [1.0 - min(1.0, max(0.0, float(outcome.values[column]))) for column in dropped]
+
+    def recomputed(self, layer: _LayerChoices, kept_share: float) -> set[int]:
+        """The inner choice: the operations of a layer whose saved values are dropped."""
+        room = int(kept_share * sum(layer.sizes) * (1 + SLACK))
+        key = (layer.sizes, layer.costs, room)
+        if key not in self._solved:
+            self._solved[key] = self.choose(layer.sizes, layer.costs, room)
+        return {k for i, k in enumerate(layer.operations) if i not in self._solved[key]}
+
+    def schedule(self, budget: float) -> Schedule:
+        """The schedule for a budget; it may exceed it."""
+        graph, kept = self.graph, np.ones(len(self.graph.values), dtype=bool)
+        for layer, share in zip(self.layers, self.kept_shares(budget) if self.layers else [], strict=True):
+            again = self.recomputed(layer, share)
+            needed = set(needed_values(graph, layer.region))
+            for v in dropped_values(graph, layer.region):
+                k = int(graph.producer[v])
+                kept[v] = is_random(graph.operations[k]) or (v in needed and k not in again)
+        return schedule_of(graph, lambda t, held: np.ones_like(kept) if graph.is_backward[t] else kept)
+
+
+def _memory_shares(graph: Graph) -> tuple[float, ...]:
+    """What a sweep tries: the same for each graph."""
+    return SHARES
+
+
+def two_level_candidates(
+    graph: Graph, choose: Choose, memory_budget: float | None = None, first: float | None = None
+) -> Iterator[Candidate]:
+    """The different schedules, from large to small budgets.
+
+    Args:
+        graph: of operations with a single implementation.
+        choose: the inner choice.
+        memory_budget: what the outer program is told, as a share of what keeping everything takes; None for all.
+        first: a share to begin with, of which only smaller ones follow.
+
+    Raises:
+        SolverError: if it is no such share, or an operation has several implementations.
+
+    >>> from remat_explorer.instances import linear
+    >>> [(one.label, one.schedule.cost) for one in two_level_candidates(linear(9), greedy_choice, 0.8)]
+    [('nothing recomputed', 19.0), ('memory_budget=0.8', 22.0)]
+    """
+    Condensed.of(graph)  # which refuses operations with several implementations
+    if memory_budget is not None:
+        shares: Sequence[float] = (_share(memory_budget),)
+    else:
+        shares = SHARES if first is None else (first, *(share for share in SHARES if share < first))
+    everything = checkpoint_all(graph)
+    yield Candidate(everything, "nothing recomputed")
+    levels, peak, seen = TwoLevels(graph, choose), checkpoint_all_peak(graph), {everything.sequence}
+    for share in shares:
+        schedule = levels.schedule(share * peak)
+        if schedule.sequence not in seen:
+            seen.add(schedule.sequence)
+            yield Candidate(schedule, f"memory_budget={share:.3g}")
+
+
+def _share(given: float) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given <= 1:
+        raise SolverError(f"memory_budget is {shown(given)}; expected a share of what keeping everything takes, to 1")
+    return float(given)
+
+
+KNAPSACK: Choose = knapsack
+
+
+def _method(choose: Choose, summary: str, source: str, symbol: str) -> Method:
+    def candidates(graph: Graph, memory_budget: float | None = None) -> Iterator[Candidate]:
+        return two_level_candidates(graph, choose, memory_budget)
+
+    def solve(graph: Graph, budget: int, limits: Limits, memory_budget: float | None = None) -> Answer:
+        share = budget / max(1, checkpoint_all_peak(graph))
+        return cheapest_within(two_level_candidates(graph, choose, memory_budget, share), budget, limits)
+
+    return Method(
+        solve,
+        summary,
+        source,
+        general_graphs=Support.YES,
+        cost_aware=Support.YES,
+        memory_aware=Support.PARTLY,
+        knob=Knob("memory_budget", "the budget that it is given, as a share of keeping everything", _memory_shares),
+        candidates=candidates,
+        symbol=symbol,
+        background_sweep=BackgroundSweep.NEVER,
+    )
+
+
+GREEDY = _method(
+    greedy_choice,
+    "torchtitan's planner: a linear program gives each layer a share of the budget, a greedy rule fills it",
+    "torchtitan, pull request 4636",
+    "arrow",
+)
+TWO_LEVEL = _method(
+    KNAPSACK,
+    "torchtitan's first planner: a linear program gives each layer a share of the budget, a knapsack fills it",
+    "torchtitan, pull request 3975",
+    "square-x",
+)

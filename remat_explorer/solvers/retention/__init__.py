@@ -1,1 +1,0 @@
-"""MOCCASIN: when each value is retained, as intervals of a constraint program."""
