@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.anytime.chain_guides import chain_guides
@@ -30,28 +29,10 @@ from remat_explorer.solvers.heuristics.binomial import binomial_bound
 from remat_explorer.solvers.search.local_search import LocalSearch
 from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule
 
-
-@dataclass(frozen=True)
-class BudgetSettings:
-    """What a gap counts for, and how long a step of local search is.
-
-    What other values change was measured by `benchmarks/search_settings.py`.
-    """
-
-    # Relative gap up to which another budget is the better use of time.
-    # No difference measured with 5e-05 or 0.0002.
-    close: float = 1e-4
-    # The gap that a budget without any schedule is taken to have.
-    # No difference measured with 0.15 or 0.6.
-    unknown: float = 0.3
-    # The gap beyond which walks follow persistent checkpoints.
-    wide: float = 0.02
-    # Iterations of local search in one step.
-    # No difference measured with 20,000 or 80,000.
-    cooling: int = 40_000
-
-
-BUDGET = BudgetSettings()
+_CLOSE = 1e-4  # relative gap up to which another budget is the better use of time
+_UNKNOWN = 0.3  # the gap that a budget without any schedule is taken to have
+_WIDE = 0.02  # the gap beyond which walks follow persistent checkpoints
+_COOLING = 40_000  # iterations of local search in one step
 
 
 class BudgetSearch:
@@ -64,7 +45,6 @@ class BudgetSearch:
         limits: time and back end.
         proving: seconds of one round of proof, at most.
         planned: whether the planner has had its turn; it has another one if no schedule is known all the same.
-        settings: of gaps and steps.
 
     Attributes:
         best: the cheapest schedule that is known, or None; may be set to a cheaper one that is within the budget.
@@ -90,9 +70,8 @@ class BudgetSearch:
         limits: Limits,
         proving: float,
         planned: bool = False,
-        settings: BudgetSettings = BUDGET,
     ) -> None:
-        self.condensed, self.budget, self.limits, self.settings = condensed, budget, limits, settings
+        self.condensed, self.budget, self.limits = condensed, budget, limits
         self.relaxed, self.bound = relaxed, max(relaxed.bound, binomial_bound(condensed, budget))
         self.proving, self.planned = proving, planned
         self.best: Schedule | None = None
@@ -110,9 +89,9 @@ class BudgetSearch:
         if self._finished or (self.best is None and math.isinf(self.bound)):
             return 0.0
         if self.best is None:
-            return self.settings.unknown
+            return _UNKNOWN
         gap = self.best.cost - self.bound
-        return 0.0 if gap <= self.settings.close * self.best.cost or gap < self._least else gap / self.best.cost
+        return 0.0 if gap <= _CLOSE * self.best.cost or gap < self._least else gap / self.best.cost
 
     def advance(self) -> None:
         """One step, of some tenths of a second at most on graphs of some hundred operations, but for proofs."""
@@ -145,7 +124,7 @@ class BudgetSearch:
         if self.limits.left > self.proving / 2:
             self._prove_at_moments()
             yield True
-        if self.gap > self.settings.wide and (walks := chain_guides(self.condensed, self.budget, self._is_over)):
+        if self.gap > _WIDE and (walks := chain_guides(self.condensed, self.budget, self._is_over)):
             self._local.guide(walks)
             self.take(guided_schedule(self.condensed, self.budget, walks, self._is_over))
             yield True
@@ -173,8 +152,8 @@ class BudgetSearch:
             computations, self.beyond = self.beyond.computations, None
         elif self.best is not None and kind == 2:
             computations = self.best.computations
-        self._local.begin(computations, self.settings.cooling)
-        self.take(self._local.run(self.settings.cooling, lambda: self.limits.over))
+        self._local.begin(computations, _COOLING)
+        self.take(self._local.run(_COOLING, lambda: self.limits.over))
 
     def _prove_at_moments(self) -> None:
         """The relaxation's integer program, which tells more of a short time than the refinement."""

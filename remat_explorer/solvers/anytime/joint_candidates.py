@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.anytime.joint_search_settings import JointSearchSettings
 from remat_explorer.solvers.anytime.plain_search import PlainSearch
 from remat_explorer.solvers.base import PROVEN, Limits, Progress
 from remat_explorer.solvers.bounds.few_moments import few_moments_bound
@@ -19,6 +18,8 @@ from remat_explorer.solvers.monet.selections import CandidateSelection
 from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule
 
 MOST = 2  # choices that are searched on in one turn
+_CLOSE = 0.02  # relative distance from the cheapest schedule up to which another choice is searched on
+_ROUNDS = 2  # of the first search on with one of the best choices; each later one has twice as many
 
 
 class JointCandidates:
@@ -30,7 +31,6 @@ class JointCandidates:
         codes: the implementations of each operation that may be chosen; all if None.
         incumbent: takes in every schedule that is found.
         limits: of the whole search, with one thread.
-        settings: how long planning takes, and which choices are searched on.
     """
 
     def __init__(
@@ -40,10 +40,9 @@ class JointCandidates:
         codes: Codes | None,
         incumbent: Incumbent,
         limits: Limits,
-        settings: JointSearchSettings,
     ) -> None:
         self.graph, self.budget, self.codes = problem.graph, budget, codes
-        self.incumbent, self.limits, self.settings = incumbent, limits, settings
+        self.incumbent, self.limits = incumbent, limits
         self._planned: dict[tuple, CandidateSelection] = {}
 
     @property
@@ -61,7 +60,7 @@ class JointCandidates:
         candidates = sorted(self._planned.values(), key=_cost)
         if not candidates:
             return []
-        most = (1 + self.settings.close) * _cost(candidates[0])
+        most = (1 + _CLOSE) * _cost(candidates[0])
         return [one for one in candidates if not self._is_finished(one) and _cost(one) <= most][:MOST] or candidates[:1]
 
     def _is_finished(self, candidate: CandidateSelection) -> bool:
@@ -85,16 +84,16 @@ class JointCandidates:
             return
         self.incumbent.tell(doing)
         self._planned[candidate.key] = candidate
-        limits, plain = self.limits, self.settings.plain
+        limits = self.limits
         condensed, budget = candidate.condensed, self.budget
-        planned = plan_schedule(condensed, budget, limits.left, limits.cancelled, plain.planner)
+        planned = plan_schedule(condensed, budget, limits.left, limits.cancelled)
         self.incumbent.keep(candidate.take(planned))
         quiet = replace(limits, report=lambda progress: None)
-        moments = few_moments_bound(condensed, budget, quiet, settings=plain.moments)
+        moments = few_moments_bound(condensed, budget, quiet)
         candidate.bound = moments.bound
         walks = guides(condensed, moments)
         if walks and not limits.over:
-            guided = guided_schedule(condensed, budget, walks, lambda: limits.over, plain.planner.local)
+            guided = guided_schedule(condensed, budget, walks, lambda: limits.over)
             self.incumbent.keep(candidate.take(guided))
 
     def search(self, candidate: CandidateSelection, rounds: int) -> None:
@@ -108,7 +107,7 @@ class JointCandidates:
 
         limits = replace(self.limits, report=hear)
         plain, bound = candidate.plain, candidate.bound
-        search = PlainSearch(candidate.condensed, self.budget, limits, plain, bound, self.settings.plain)
+        search = PlainSearch(candidate.condensed, self.budget, limits, plain, bound)
         self.incumbent.keep(candidate.take(search.run(rounds * 2**candidate.searches).schedule))
         candidate.searches += 1
         candidate.finished, candidate.bound = search.settled, search.incumbent.bound
@@ -128,7 +127,7 @@ class JointCandidates:
         """Search on with the best choices."""
         for candidate in self.promising():
             if not self.limits.over:
-                self.search(candidate, self.settings.rounds)
+                self.search(candidate, _ROUNDS)
 
 
 def first_choice(schedule: Schedule) -> dict[int, int]:

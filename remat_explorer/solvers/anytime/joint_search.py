@@ -39,7 +39,6 @@ from threading import Event
 
 from remat_explorer.graph import Graph
 from remat_explorer.solvers.anytime.joint_candidates import JointCandidates
-from remat_explorer.solvers.anytime.joint_search_settings import JOINT_SEARCH, JointSearchSettings
 from remat_explorer.solvers.anytime.plain_search import PlainSearch
 from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress
 from remat_explorer.solvers.incumbent import Incumbent
@@ -57,6 +56,23 @@ from remat_explorer.solvers.monet.selections import (
 )
 from remat_explorer.solvers.monet.windows import WindowSearch, choices_near, switch_runs
 
+# stages times operations up to which the joint program is solved, without the steps for large problems
+EXACT_UP_TO = 2500
+# the same up to which it is solved beside the search, once the integral relaxation has had its share
+EXACT_BESIDE = 12_000
+_DEFAULT_ROUNDS = 4  # of the search with default implementations
+# columns of the relaxation's linear programs together; the one that reaches the number is the last
+_BOUNDING_COLUMNS = 60_000
+_CHANGES = 300  # changes of each of the best choices that walks judge, at most,
+_CHANGED_OPERATIONS = 60_000  # and how many changes times operations: a walk of more operations takes longer
+# of the time for the integral relaxation, at most: it proves, and what is found does not come from it
+_INTEGRAL_SHARE = 0.5
+_NEAR_BUDGETS = (0.85, 0.93, 1.07, 1.15)  # shares of the budget for which the relaxation chooses as well
+_NEAR_COLUMNS = 30_000  # columns of the linear programs for each of them, as above
+_SCHEDULES = 6  # whose implementations are chosen anew, the best ones
+_WINDOWS_EACH = 12  # windows of one turn
+_TURNS = 3  # before a proof, where no second thread takes them beside it
+
 
 class JointSearch:
     """The incumbent, the bound on the joint problem, and the steps that improve them.
@@ -67,7 +83,8 @@ class JointSearch:
         limits: time, back end, threads and whom to tell.
         codes: the implementations of each operation that may be chosen; all if None.
         start: a schedule within the budget, and a bound, that are known already; None for either.
-        settings: how the work is divided between the steps.
+        exact_up_to: stages times operations up to which the joint program is solved, without the steps for large ones.
+        exact_beside: the same up to which it is solved beside the search.
     """
 
     def __init__(
@@ -77,13 +94,14 @@ class JointSearch:
         limits: Limits,
         codes: Codes | None = None,
         start: Answer | None = None,
-        settings: JointSearchSettings = JOINT_SEARCH,
+        exact_up_to: int = EXACT_UP_TO,
+        exact_beside: int = EXACT_BESIDE,
     ) -> None:
         self.problem, self.budget, self.codes = CondensedChoices.of(graph, codes), budget, codes
-        self.settings = settings
+        self.exact_up_to, self.exact_beside = exact_up_to, exact_beside
         self.incumbent = Incumbent(limits, bound=self.problem.least_cost)
         self.limits, self.one_thread = limits, replace(limits, threads=1, report=self.incumbent.pass_on)
-        self.candidates = JointCandidates(self.problem, budget, codes, self.incumbent, self.one_thread, settings)
+        self.candidates = JointCandidates(self.problem, budget, codes, self.incumbent, self.one_thread)
         self.chosen_again: set[float] = set()  # costs of schedules whose implementations were chosen anew
         if start is not None:
             self.incumbent.keep(start.schedule)
@@ -99,11 +117,11 @@ class JointSearch:
         if int(self.problem.least_memory.max()) > self.budget:
             return Answer(None, infeasible=True)
         self.tables = Tables(self.problem)
-        self.relaxation = RelaxationWithChoices(self.tables, self.budget, self.settings.relaxation)
-        self.windows = WindowSearch(self.problem, self.budget, settings=self.settings.windows)
+        self.relaxation = RelaxationWithChoices(self.tables, self.budget)
+        self.windows = WindowSearch(self.problem, self.budget)
         if all(len(ways) <= 1 for ways in self.problem.ways) and self._solve_plain():
             return self.incumbent.answer()
-        small = self.problem.graph.stages * self.problem.graph.n <= self.settings.exact_up_to
+        small = self.problem.graph.stages * self.problem.graph.n <= self.exact_up_to
         before = () if small else (self._plan_defaults,)
         near = () if small else (self._plan_near_budgets,)
         large = () if small else (self._search_defaults, self._change_choices, self._choose_again, self._alternate)
@@ -134,7 +152,7 @@ class JointSearch:
             self.incumbent.tell(progress.doing)
 
         limits, bound = replace(self.limits, report=hear), self.incumbent.bound
-        answer = PlainSearch(candidate.condensed, self.budget, limits, None, bound, self.settings.plain).run()
+        answer = PlainSearch(candidate.condensed, self.budget, limits, None, bound).run()
         self.incumbent.keep(candidate.take(answer.schedule))
         self.incumbent.raise_bound(math.inf if answer.infeasible else answer.lower_bound or 0.0)
         return True
@@ -147,7 +165,7 @@ class JointSearch:
     def _search_defaults(self) -> None:
         candidate = self.candidates.of(default_or_leaner(self.tables))
         if candidate is not None:
-            self.candidates.search(candidate, self.settings.defaults)
+            self.candidates.search(candidate, _DEFAULT_ROUNDS)
 
     def _plan_by_rules(self) -> None:
         if self.incumbent.schedule is not None:
@@ -157,25 +175,21 @@ class JointSearch:
                 self.candidates.plan(rule(self.tables), f"planning with the {rule.__name__} implementations")
 
     def _plan_near_budgets(self) -> None:
-        settings = self.settings
-        shares, columns = settings.near_budgets, settings.near_budget
-        for choice in choices_near(self.tables, self.budget, shares, self.one_thread, columns, settings.relaxation):
+        for choice in choices_near(self.tables, self.budget, _NEAR_BUDGETS, self.one_thread, _NEAR_COLUMNS):
             self.candidates.plan(choice, "planning with the implementations for other budgets")
             if self.settled:
                 return
 
     def _relax(self) -> None:
         self.incumbent.tell("bounding from a few moments, with choices")
-        improved = self.relaxation.improve(
-            self.one_thread, False, self.incumbent.schedule, columns=self.settings.bounding
-        )
+        improved = self.relaxation.improve(self.one_thread, False, self.incumbent.schedule, columns=_BOUNDING_COLUMNS)
         self.incumbent.raise_bound(improved.bound)
         self.candidates.plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
 
     def _change_choices(self) -> None:
         """Changes of the best choice after which walks cost less."""
         self.incumbent.tell("changing implementations")
-        changes = min(self.settings.changes, self.settings.changing // self.problem.graph.n)
+        changes = min(_CHANGES, _CHANGED_OPERATIONS // self.problem.graph.n)
         for candidate in self.candidates.promising():
             chosen = dict(zip(candidate.selection.operations, candidate.selection.codes, strict=True))
             search = ChoiceSearch(self.tables, chosen, codes=self.codes)
@@ -185,7 +199,7 @@ class JointSearch:
 
     def _bound_integrally(self) -> None:
         """Rounds of the integral relaxation, which only proves, for a share of the time at most."""
-        seconds = self.settings.integral * self.limits.left
+        seconds = _INTEGRAL_SHARE * self.limits.left
         limits = replace(self.one_thread, time_limit=self.limits.elapsed + seconds)
         self.incumbent.raise_bound(self.relaxation.improve(limits, True, self.incumbent.schedule).bound)
 
@@ -203,7 +217,7 @@ class JointSearch:
     def _choose_again(self) -> None:
         """The implementations of the best schedules of all choices anew; and a plan with the best of them."""
         self.incumbent.tell("choosing implementations for the best schedules")
-        for schedule in self.candidates.best_schedules()[: self.settings.schedules]:
+        for schedule in self.candidates.best_schedules()[:_SCHEDULES]:
             if self.limits.over or self.settled:
                 return
             if schedule.cost not in self.chosen_again:
@@ -218,7 +232,7 @@ class JointSearch:
             if not self.settled and not self.limits.over:
                 self.candidates.plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
             graph = self.problem.graph
-            if graph.stages * graph.n <= self.settings.exact_beside and not self.settled:
+            if graph.stages * graph.n <= self.exact_beside and not self.settled:
                 self._improve_beside(second, self._solve_exactly)
             while not self.limits.over and not self.settled and not self._nothing_left():
                 self._choose_again()
@@ -239,7 +253,7 @@ class JointSearch:
                 ended.set()
 
         def improve() -> None:
-            turns = itertools.count() if self.limits.threads > 1 else range(self.settings.turns)
+            turns = itertools.count() if self.limits.threads > 1 else range(_TURNS)
             for _ in turns:
                 if ended.is_set() or self.limits.over or self.settled or self._nothing_left():
                     break
@@ -264,7 +278,7 @@ class JointSearch:
 
     def _search_windows(self) -> None:
         """Some windows of the incumbent, unless there is none left."""
-        for _ in range(self.settings.windows_each):
+        for _ in range(_WINDOWS_EACH):
             if self.incumbent.schedule is None or self.limits.over or self.settled:
                 break
             if self.windows.nothing_left(self.incumbent.cost):

@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.anytime.budget_search import BUDGET, BudgetSearch, BudgetSettings
+from remat_explorer.solvers.anytime.budget_search import BudgetSearch
 from remat_explorer.solvers.anytime.constructed import constructed
 from remat_explorer.solvers.anytime.moments_at_budgets import MomentsAtBudgets
 from remat_explorer.solvers.base import Answer, Limits
@@ -30,34 +29,13 @@ from remat_explorer.solvers.bounds.few_moments import MomentsBound, few_moments_
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.planner import plan_schedule
 
-
-@dataclass(frozen=True)
-class SweepSettings:
-    """How the time of a sweep is divided; an even share is the time divided by the number of budgets.
-
-    What other values change was measured by `benchmarks/search_settings.py`.
-    """
-
-    # Share of the time for all bounds, at most.
-    # No difference measured with 0.25 or 1.
-    bounding: float = 0.5
-    # Share of that for the choice of moments, at most.
-    # No difference measured with 0.25 or 1.
-    choosing: float = 0.5
-    # Time of one round of proof, at most, in even shares.
-    # No difference measured with 0.6 or 2.4.
-    proving: float = 1.2
-    # Time spent on a budget at which its gap counts for a quarter (with a power of 2), in even shares.
-    # No difference measured with 0.125 or 0.5.
-    spent: float = 0.25
-    # Power with which a gap counts for less the more time was spent on it.
-    # No difference measured with 1 or 4.
-    power: float = 2.0
-    # Of the search at each budget.
-    budget: BudgetSettings = BUDGET
-
-
-SWEEP = SweepSettings()
+_BOUNDING_SHARE = 0.5  # of the time for all bounds, at most
+_CHOOSING_SHARE = 0.5  # of that for the choice of moments, at most
+_PROVING = 1.2  # time of one round of proof, at most, in even shares
+# time on a budget at which its gap counts for a quarter (with a power of 2), in even shares; an even share is the
+# time divided by the budgets
+_SPENT = 0.25
+_POWER = 2.0  # with which a gap counts for less the more time was spent on it
 
 
 def plan_each(graph: Graph, budgets: Sequence[int], limits: Limits) -> list[Answer]:
@@ -88,7 +66,6 @@ def solve_together(
     starts: Sequence[Schedule],
     limits: Limits,
     planned: bool = False,
-    settings: SweepSettings = SWEEP,
 ) -> list[Answer]:
     """Schedules and bounds for several budgets.
 
@@ -98,7 +75,6 @@ def solve_together(
         starts: schedules to begin with wherever they fit.
         limits: time for all of them together, and back end.
         planned: whether ``starts`` has the planner's schedules for these budgets.
-        settings: how the time is divided.
 
     Returns:
         One answer per budget; their costs fall and their bounds fall from budget to budget.
@@ -109,18 +85,16 @@ def solve_together(
     [26.0, 21.0, 17.0]
     """
     condensed, even = Condensed.of(graph), limits.left / max(len(budgets), 1)
-    bounds = _bounds(condensed, budgets, limits.share(settings.bounding), settings)
-    proving = settings.proving * even
+    bounds = _bounds(condensed, budgets, limits.share(_BOUNDING_SHARE))
+    proving = _PROVING * even
     points = zip(budgets, bounds, strict=True)
-    searches = [
-        BudgetSearch(condensed, budget, bound, limits, proving, planned, settings.budget) for budget, bound in points
-    ]
+    searches = [BudgetSearch(condensed, budget, bound, limits, proving, planned) for budget, bound in points]
     for start in starts:
         peak = Plan.of(start).peak
         for search in searches:
             search.take(start if peak <= search.budget else None)
     while not limits.over:
-        worth = [search.gap / (1 + search.seconds / (settings.spent * even)) ** settings.power for search in searches]
+        worth = [search.gap / (1 + search.seconds / (_SPENT * even)) ** _POWER for search in searches]
         i = worth.index(max(worth))
         if not worth[i]:
             break
@@ -129,11 +103,9 @@ def solve_together(
     return [_answer(search, limits) for search in searches]
 
 
-def _bounds(
-    condensed: Condensed, budgets: Sequence[int], limits: Limits, settings: SweepSettings
-) -> list[MomentsBound]:
+def _bounds(condensed: Condensed, budgets: Sequence[int], limits: Limits) -> list[MomentsBound]:
     """The relaxation at each budget; where nothing is solved any more, the next larger budget's bound is valid, too."""
-    adapted = few_moments_bound(condensed, budgets[0], limits.share(settings.choosing))
+    adapted = few_moments_bound(condensed, budgets[0], limits.share(_CHOOSING_SHARE))
     bounds = [MomentsBound(condensed.graph.total_cost)] * len(budgets)
     if adapted.moments and len(budgets) > 1 and not limits.over:
         problem = MomentsAtBudgets(condensed, budgets[0], adapted.moments, limits)

@@ -37,6 +37,11 @@ from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.search.flat_graph import FlatGraph
 
+_BLOCK_VIOLATION = 0.02  # share of a block by which a rounded memory row must be exceeded to be added
+_MOST_PATHS = 500  # path cuts that one round adds, at most
+_LEAST_PROGRESS = 3e-5  # rise of the bound below which rounds end, as a share of the cost of computing everything once
+_PATIENCE = 4  # in how many rounds together it must rise so much
+
 
 class PathCut(NamedTuple):
     """Entries t1 and t2 of the stages, and the groups v_0, v_1, ... of the path."""
@@ -53,7 +58,7 @@ class PathCut(NamedTuple):
 
 
 def violated_cuts(
-    stages: Stages, R: np.ndarray, S: np.ndarray, most: int = ROWS.most_paths, violated: float = ROWS.paths
+    stages: Stages, R: np.ndarray, S: np.ndarray, most: int = _MOST_PATHS, violated: float = ROWS.paths
 ) -> list[PathCut]:
     """The most violated cuts at a point, at most one for each group and first stage, the worst first.
 
@@ -200,12 +205,12 @@ class LivenessRelaxation:
             added = model.add_covers(outcome.values) if self.cutting else 0
             added += sum([model.add_memory_row(t, k) for t, k in violated_points(model, R, S, settings)])
             if self.cutting:
-                added += self.add_cuts(violated_cuts(model.stages, R, S, settings.most_paths, settings.paths))
+                added += self.add_cuts(violated_cuts(model.stages, R, S, violated=settings.paths))
             if not added:
                 return relaxed
             if incumbent is not None and relaxed.bound >= incumbent.cost * (1 - TOLERANCE):
                 break
-            least, before = settings.least_progress * total, settings.patience
+            least, before = _LEAST_PROGRESS * total, _PATIENCE
             if len(history) > before and history[-1] - history[-before] < least:
                 break
         return relaxed
@@ -225,7 +230,7 @@ def violated_points(
     for d in model.divisors:
         blocks = live_memory(condensed, R, S, stages, divisor=d)
         over = (blocks - ((model.budget - stages.base) // d)[:, None]) * runs
-        excess = np.maximum(excess, np.where(over > settings.blocks, over * d / model.budget, -math.inf))
+        excess = np.maximum(excess, np.where(over > _BLOCK_VIOLATION, over * d / model.budget, -math.inf))
     points = []
     for q in np.flatnonzero(excess.max(axis=1) > -math.inf):
         worst = np.argsort(-excess[q])[: settings.points]

@@ -216,7 +216,7 @@ class LivenessModel(LivenessColumns):
         """Add the cover cut of each memory row that a point violates, and return how many."""
         added = 0
         for row, covers in zip(self._memory_rows, self._covers, strict=True):
-            cover = violated_cover(row, values, self.settings.covers) if len(row.sizes) else None
+            cover = violated_cover(row, values) if len(row.sizes) else None
             if cover is not None and cover.terms not in covers:
                 covers.add(cover.terms)
                 of = list(cover.terms)

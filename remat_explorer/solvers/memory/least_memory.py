@@ -29,29 +29,17 @@ from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.linear_expression import require_columns
 from remat_explorer.solvers.milp import Milp
 
+_MOST_INTEGRAL = 32  # moments of the integer program in the end, at most
+_SHORT_OF_MEMORY = 1e-3  # share of the memory by which an estimate must exceed it for a moment to be added there
+
 
 @dataclass(frozen=True)
 class LeastMemorySettings:
-    """How many moments there are.
+    """How many moments there are."""
 
-    What other values change was measured by `benchmarks/search_settings.py`.
-    """
-
-    # Moments at first.
-    # With 2: resnet50 gap +0.3 points. With 8: resnet50 gap -0.9 points.
-    first: int = 4
-    # Moments of the linear program in the end, at most.
-    # With 8: resnet50 gap -2.9 points. With 32: no difference.
-    most: int = 16
-    # Moments of the integer program in the end, at most.
-    # No difference measured with 16 or 64.
-    most_integral: int = 32
-    # Moments that a round adds, at most.
-    # With 1: resnet50 gap +0.3 points. With 6: resnet50 gap -0.5 points.
-    added: int = 3
-    # Share of the memory by which an estimate must exceed it for a moment to be added there.
-    # No difference measured with 0.0005 or 0.002.
-    short: float = 1e-3
+    first: int = 4  # moments at first
+    most: int = 16  # moments of the linear program in the end, at most
+    added: int = 3  # moments that a round adds, at most
 
 
 LEAST_MEMORY = LeastMemorySettings()
@@ -166,7 +154,7 @@ def least_factor(
             best = LeastFactor(max(best.z, outcome.bound), _point(problem, outcome.values))
         shortage = estimated_memory(problem, outcome.values) - allowance.offset - outcome.bound * allowance.gain
         count = min(settings.added, settings.most - len(moments))
-        added = worst_operations(shortage, moments, count, settings.short * budget)
+        added = worst_operations(shortage, moments, count, _SHORT_OF_MEMORY * budget)
         if not added:
             break
         moments = sorted({*moments, *added})
@@ -205,8 +193,8 @@ def integral_least_factor(
         if outcome.values is None or not best.settled:
             break
         shortage = estimated_memory(problem, outcome.values) - allowance.offset - best.z * allowance.gain
-        count = min(settings.added, settings.most_integral - len(moments))
-        added = worst_operations(shortage, moments, count, settings.short * budget)
+        count = min(settings.added, _MOST_INTEGRAL - len(moments))
+        added = worst_operations(shortage, moments, count, _SHORT_OF_MEMORY * budget)
         if not added:
             break
         moments = sorted({*moments, *added})

@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
@@ -25,40 +25,25 @@ from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.heuristics.binomial import binomial_schedule, fewest_slots
 from remat_explorer.solvers.heuristics.chain import require_chain
 from remat_explorer.solvers.memory.working_sets import WorkingSet, least_working_set
-from remat_explorer.solvers.search.planner import PLANNER, first_within, plan_schedule
+from remat_explorer.solvers.search.planner import first_within, plan_schedule
 from remat_explorer.solvers.strategies.optimal import solve_optimal
+
+_BOUNDING_SHARE = 0.2  # of the time for the working sets, at most
+_PLANNING_SHARE = 0.6  # of the time for the descent with the planner
+_PACE = 150_000  # operations that walks pass in a second, on an idle core
+_PATIENCE = 4.0  # how many times as long a descent may take on a busy machine
+_STEP = 0.6  # share of what is above the lower bound by which a descent steps down
+_FINE = 0.002  # relative width at which a descent ends,
+_FINEST = 0.02  # at most this share of what keeping everything takes above the lower bound
+_FEW_REPAIRS = 4  # walks with growing weights, for each of the exponents, in the first descent
 
 
 @dataclass(frozen=True)
 class LeastPlainSettings:
-    """How the time is divided between the steps, and when they end.
+    """How the time is divided between the steps, and when they end."""
 
-    What other values change was measured by `benchmarks/search_settings.py`.
-    """
-
-    # Relative width at which a bisection ends.
-    # With 0.0025: unet 0.3 % less. With 0.01: no difference.
-    close: float = 0.005
-    # Share of the time for the working sets, at most.
-    # No difference measured with 0.1 or 0.4.
-    bounding: float = 0.2
-    # Share of the time for the descent with the planner.
-    planning: float = 0.6
-    # Operations that walks pass in a second, on an idle core.
-    pace: int = 150_000
-    # How many times as long a descent may take on a busy machine.
-    patience: float = 4.0
-    # Share of what is above the lower bound by which a descent steps down.
-    step: float = 0.6
-    # Relative width at which a descent ends,
-    fine: float = 0.002
-    # at most this share of what keeping everything takes above the lower bound.
-    finest: float = 0.02
-    # Walks with growing weights, for each of the exponents, in the first descent.
-    few_repairs: int = 4
-    # Operations up to which the optimal strategy settles what the planner leaves open.
-    # With 30: no difference. With 120: unet 0.3 % less, 1 % gap after 2.4 times the seconds.
-    settled_up_to: int = 60
+    close: float = 0.005  # relative width at which a bisection ends
+    settled_up_to: int = 60  # operations up to which the optimal strategy settles what the planner leaves open
 
 
 LEAST_PLAIN = LeastPlainSettings()
@@ -114,7 +99,7 @@ def least_plain(graph: Graph, seconds: float, settings: LeastPlainSettings = LEA
     """
     end = time.monotonic() + seconds
     condensed = Condensed.of(graph)
-    working_set = least_working_set(condensed, settings.bounding * seconds)
+    working_set = least_working_set(condensed, _BOUNDING_SHARE * seconds)
     limiting = Limiting(
         working_set.bytes,
         working_set.stage,
@@ -122,7 +107,7 @@ def least_plain(graph: Graph, seconds: float, settings: LeastPlainSettings = LEA
         _values(condensed, working_set),
         int(condensed.base[working_set.during]),
     )
-    schedule = smallest_schedule(condensed, working_set.bytes, settings.planning * seconds, settings)
+    schedule = smallest_schedule(condensed, working_set.bytes, _PLANNING_SHARE * seconds)
     if graph.n <= settings.settled_up_to:
         bound, schedule = settle(
             lambda budget, limits: solve_optimal(graph, budget, limits),
@@ -164,7 +149,6 @@ def smallest_schedule(
     condensed: Condensed,
     lower_bound: int,
     seconds: float,
-    settings: LeastPlainSettings = LEAST_PLAIN,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Schedule:
     """Descent with the planner from checkpoint-all, by a share of what is above the lower bound at a time.
@@ -177,22 +161,20 @@ def smallest_schedule(
     Args:
         condensed: n operations and their groups of values.
         lower_bound: bytes.
-        seconds: how long an idle core works on it, about; the clock ends it at `patience` times that.
-        settings: of the steps.
+        seconds: how long an idle core works on it, about; the clock ends it at `_PATIENCE` times that.
         cancelled: asked before each walk.
     """
-    end = time.monotonic() + settings.patience * seconds
-    work = _Work(round(seconds * settings.pace), condensed.n, cancelled)
+    end = time.monotonic() + _PATIENCE * seconds
+    work = _Work(round(seconds * _PACE), condensed.n, cancelled)
     best = checkpoint_all(condensed.graph)
     peak = max(Plan.of(best).peak, 1)
-    width = min(settings.fine, settings.finest * (1 - lower_bound / peak))
+    width = min(_FINE, _FINEST * (1 - lower_bound / peak))
     with suppress(SolverError):  # no chain
         forward = len(require_chain(condensed.graph, ""))
         best = min(best, binomial_schedule(condensed.graph, fewest_slots(forward)), key=Plan.peak_of)
-    few = replace(PLANNER, repair_tries=settings.few_repairs)
 
     def by_walks(budget: int) -> Schedule | None:
-        return first_within(condensed, budget, lambda: work.over() or time.monotonic() > end, few)
+        return first_within(condensed, budget, lambda: work.over() or time.monotonic() > end, _FEW_REPAIRS)
 
     def by_all_means(budget: int) -> Schedule | None:
         return plan_schedule(condensed, budget, end - time.monotonic(), work.over)
@@ -207,7 +189,7 @@ def smallest_schedule(
             elif time.monotonic() > end or work.over():
                 return best
             else:
-                step = settings.step if step == 1.0 else step / 2
+                step = _STEP if step == 1.0 else step / 2
     return best
 
 

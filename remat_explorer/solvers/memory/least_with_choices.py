@@ -23,28 +23,16 @@ from remat_explorer.solvers.monet.relaxation_with_choices import RelaxationWithC
 from remat_explorer.solvers.monet.selections import CandidateSelection, cheapest, lightest, smallest
 from remat_explorer.solvers.strategies.monet import improve_monet
 
+_PATIENCE = 0.2  # share of the time for each budget that `monet` tries
+
 
 @dataclass(frozen=True)
 class LeastWithChoicesSettings:
-    """How the time is divided between the steps; shares are those of all of it, at most.
+    """How the time is divided between the steps; shares are those of all of it, at most."""
 
-    What other values change was measured by `benchmarks/search_settings.py`.
-    """
-
-    # Share for planning with each choice.
-    # With 0.05: no difference. With 0.2: pooled 0.01 % gap after 1.5 times the seconds.
-    planning: float = 0.1
-    # Share for the relaxation, which makes one of the choices.
-    # With 0.05: residual 0.01 % gap after 0.5 times the seconds. With 0.2: residual 0.01 % gap after 1.3 times the
-    # seconds.
-    relaxing: float = 0.1
-    # Its budget, in lower bounds.
-    # With 0.51: pooled 0.01 % gap after 0.1 times the seconds; residual 0.01 % gap after 0.3 times the seconds. With
-    # 2.04: pooled 0.01 % gap after 0.1 times the seconds; residual 0.01 % gap after 0.4 times the seconds.
-    beyond: float = 1.02
-    # Share for each budget that `monet` tries.
-    # No difference measured with 0.1 or 0.4.
-    patience: float = 0.2
+    planning: float = 0.1  # share for planning with each choice
+    relaxing: float = 0.1  # share for the relaxation, which makes one of the choices
+    beyond: float = 1.02  # its budget, in lower bounds
 
 
 LEAST_WITH_CHOICES = LeastWithChoicesSettings()
@@ -96,7 +84,7 @@ def least_with_choices(
     def solve(budget: int, limits: Limits) -> Answer:
         return improve_monet(graph, budget, Answer(None), limits, implementations)
 
-    bound, best = settle(solve, bound, best, end, settings.patience * seconds, cancelled)
+    bound, best = settle(solve, bound, best, end, _PATIENCE * seconds, cancelled)
     return Least(bound, limiting, best)
 
 

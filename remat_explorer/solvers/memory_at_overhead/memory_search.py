@@ -32,17 +32,28 @@ from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.memory_at_overhead.memory_descent import (
-    MEMORY_SEARCH,
     MemoryCandidates,
     MemoryDescent,
     MemoryIncumbent,
-    MemorySearchSettings,
     climb,
     decide_exactly,
 )
 from remat_explorer.solvers.monet.condensed_choices import Codes, CondensedChoices, Tables
 from remat_explorer.solvers.monet.least_memory_moments import LeastMemory
 from remat_explorer.solvers.monet.selections import cheapest, default_or_leaner, lightest, smallest
+
+EXACT_UP_TO = 2500  # stages times operations up to which the joint integer program settles what is left
+_BOUNDING_SHARE = 0.15  # of the time that is left, at most, for the relaxation's linear program
+_PROVING_SHARE = 0.3  # the same for its integer program
+_FALLING_SHARE = 0.25  # the same for falling budgets before choices by rules
+_CLIMBING_SHARE = 0.3  # the same for changes of the best choice
+_FIRST_STEP = 0.05  # by how much a budget is below the known peak at first, relative
+_LONGER = 1.3  # factor on the step after a budget that was reached
+_LAST_STEP = 0.004  # below which searches become longer
+_AGAIN = 0.02  # step with which longer searches begin
+_ITERATIONS = 60_000  # of the local search in an attempt at first
+_PATIENCE = 3  # factor on them where the step has become small
+_MOST_ITERATIONS = 2_000_000  # beyond which the search has ended
 
 
 class MemorySearch:
@@ -53,7 +64,7 @@ class MemorySearch:
         most_cost: limit on the cost, in the graph's unit, at least that of keeping everything.
         limits: time, back end, threads (a second one proves beside the search), and whom to tell.
         codes: the implementations of each operation that may be chosen, defaults among them; all if None.
-        settings: how the time is divided between the steps, and how budgets fall.
+        exact_up_to: stages times operations up to which the joint integer program settles what is left.
 
     >>> from remat_explorer.instances import linear
     >>> search = MemorySearch(linear(8), most_cost=26.0, limits=Limits(10))
@@ -68,12 +79,12 @@ class MemorySearch:
         most_cost: float,
         limits: Limits,
         codes: Codes | None = None,
-        settings: MemorySearchSettings = MEMORY_SEARCH,
+        exact_up_to: int = EXACT_UP_TO,
     ) -> None:
-        self.problem, self.codes, self.settings = CondensedChoices.of(graph, codes), codes, settings
+        self.problem, self.codes, self.exact_up_to = CondensedChoices.of(graph, codes), codes, exact_up_to
         self.most_cost, self.limits = most_cost, limits
         self.incumbent = MemoryIncumbent(graph, int(self.problem.least_memory.max()), limits)
-        self.candidates = MemoryCandidates(self.problem.graph, most_cost, self.incumbent, self._quiet, codes, settings)
+        self.candidates = MemoryCandidates(self.problem.graph, most_cost, self.incumbent, self._quiet, codes)
         self.finished = False
 
     @property
@@ -105,10 +116,10 @@ class MemorySearch:
         """Search until bound and schedule meet, or the time is up."""
         if not self.incumbent.settled:
             self.tables = Tables(self.problem)
-            self.relaxation = LeastMemory(self.tables, self.most_cost, self.peak, (), self.settings.relaxation)
+            self.relaxation = LeastMemory(self.tables, self.most_cost, self.peak, ())
         steps = (self._plan_defaults, self._bound_first, self._descend_first, self._plan_by_rules, self._climb)
         last = self._descend_and_prove
-        if self.problem.graph.stages * self.problem.graph.n <= self.settings.exact_up_to:
+        if self.problem.graph.stages * self.problem.graph.n <= self.exact_up_to:
             steps, last = (self._bound_first, self._plan_by_rules), self._settle_exactly
         elif self.fixed:
             steps = self._bound_first, self._plan_by_rules
@@ -133,25 +144,25 @@ class MemorySearch:
         self.candidates.plan(default_or_leaner(self.tables))
 
     def _descend_first(self) -> None:
-        self._descend(self._quiet(self.settings.falling), self.settings.iterations)
+        self._descend(self._quiet(_FALLING_SHARE), _ITERATIONS)
 
     def _climb(self) -> None:
         """Changes of the best choice that walks think well of."""
         if not self.candidates.descents:
             return
         self.incumbent.tell("changing implementations")
-        settings, candidates = self.settings, self.candidates
-        limits, start = self._quiet(settings.climbing), candidates.ranked()[0].choice
+        candidates = self.candidates
+        limits, start = self._quiet(_CLIMBING_SHARE), candidates.ranked()[0].choice
         over, peak_with = (lambda: limits.over), candidates.peak_with
-        choice = climb(self.tables, start, self.most_cost, self.codes, peak_with, over, settings.climb)
+        choice = climb(self.tables, start, self.most_cost, self.codes, peak_with, over)
         descent = candidates.plan(choice)
         if descent is not None:
-            descent.attempt(int(self.peak * (1 - settings.last_step)), settings.iterations, self._quiet())
+            descent.attempt(int(self.peak * (1 - _LAST_STEP)), _ITERATIONS, self._quiet())
             self.candidates.keep(descent)
 
     def _bound_first(self) -> None:
         self.incumbent.tell("bounding the memory from a few moments")
-        self._improve_bound(self._quiet(self.settings.bounding), integral=False)
+        self._improve_bound(self._quiet(_BOUNDING_SHARE), integral=False)
         self.candidates.plan(self.relaxation.best.choice())
 
     def _plan_by_rules(self) -> None:
@@ -165,14 +176,14 @@ class MemorySearch:
         """Budgets fall while a second thread proves, if there is one; else one after the other."""
         if self.limits.threads > 1:
             with ThreadPoolExecutor(1) as second:
-                running = second.submit(self._improve_bound, self._quiet(self.settings.proving), True)
+                running = second.submit(self._improve_bound, self._quiet(_PROVING_SHARE), True)
                 try:
-                    self._descend(self._quiet(), self.settings.most_iterations)
+                    self._descend(self._quiet(), _MOST_ITERATIONS)
                 finally:
                     self.finished = True
                     running.result()
         else:
-            self._descend(self._quiet(1 - self.settings.proving), self.settings.most_iterations)
+            self._descend(self._quiet(1 - _PROVING_SHARE), _MOST_ITERATIONS)
             if not self.over:
                 self.incumbent.tell("bounding the memory from a few moments, with integers")
                 self._improve_bound(self._quiet(), integral=True)
@@ -192,8 +203,7 @@ class MemorySearch:
 
     def _descend(self, limits: Limits, most_iterations: int) -> None:
         """Falling budgets until the time is up, or searches have become long and steps small."""
-        settings = self.settings
-        step, iterations = settings.first_step, settings.iterations
+        step, iterations = _FIRST_STEP, _ITERATIONS
         while (
             not limits.over
             and not self.incumbent.settled
@@ -203,11 +213,11 @@ class MemorySearch:
             budget = max(self.bound, int(self.peak * (1 - step)))
             self.incumbent.tell("lowering the memory")
             if self._reach(budget, iterations, limits):
-                step *= settings.longer
+                step *= _LONGER
                 continue
             step /= 2
-            if step < settings.last_step:
-                step, iterations = settings.again, iterations * settings.patience
+            if step < _LAST_STEP:
+                step, iterations = _AGAIN, iterations * _PATIENCE
 
     def _reach(self, budget: int, iterations: int, limits: Limits) -> bool:
         """Whether a schedule with less memory than the best was found at a budget."""
@@ -218,7 +228,7 @@ class MemorySearch:
             candidates.second,
             lambda: candidates.near_best(self.tables, budget, limits),
         ]
-        for way in ways if iterations > self.settings.iterations else ways[:-1]:
+        for way in ways if iterations > _ITERATIONS else ways[:-1]:
             if limits.over or self.bound >= self.peak:
                 break
             descent = way()

@@ -26,7 +26,7 @@ from __future__ import annotations
 import numpy as np
 
 from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.bounds.few_moments import FEW_MOMENTS
+from remat_explorer.solvers.bounds.few_moments import ALWAYS_KEPT
 from remat_explorer.solvers.linear_expression import ONE, ZERO, LinearExpression, require, total
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.condensed_choices import Availability, CondensedImplementation, Tables
@@ -54,7 +54,7 @@ class ChoiceMoments:
         graph = self.problem.graph
         self.stage = graph.first_stage
         self.cost_scale = graph.n / graph.total_cost if graph.total_cost else 1.0
-        self.tiny = (self.problem.bytes < FEW_MOMENTS.always_kept * budget) & tables.always  # a mask, too, must be made
+        self.tiny = (self.problem.bytes < ALWAYS_KEPT * budget) & tables.always  # a mask, too, must be made
         self.sizes = np.where(self.tiny, 0, self.problem.bytes)
         self.unit = float(max(self.problem.bytes.max(initial=0), 1))
         self.d: list[dict[int, int]] = [{} for _ in range(graph.n)]

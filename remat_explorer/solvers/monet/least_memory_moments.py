@@ -20,9 +20,8 @@ from remat_explorer.solvers.milp import Milp, MilpOutcome
 from remat_explorer.solvers.monet.choice_moments import ChoiceMoments
 from remat_explorer.solvers.monet.condensed_choices import Tables
 from remat_explorer.solvers.monet.relaxation_with_choices import (
-    RELAXATION,
+    INTEGRAL_GAP,
     ChoiceBound,
-    RelaxationSettings,
     RelaxationWithChoices,
     first_moments,
 )
@@ -83,7 +82,6 @@ class LeastMemory(RelaxationWithChoices):
         most_cost: limit on the cost, in the graph's unit.
         keep_everything: bytes of keeping everything.
         moments: to begin with; empty for where memory is short.
-        settings: of the moments.
 
     Attributes:
         most: bytes of the best schedule that is known: only less memory is of interest. An infinite bound says that no
@@ -96,20 +94,19 @@ class LeastMemory(RelaxationWithChoices):
         most_cost: float,
         keep_everything: int,
         moments: Sequence[int] = (),
-        settings: RelaxationSettings = RELAXATION,
     ) -> None:
         least = int(tables.problem.least_memory.max())
-        self.tables, self.budget, self.most_cost, self.settings = tables, least, most_cost, settings
+        self.tables, self.budget, self.most_cost = tables, least, most_cost
         self.most = float(keep_everything)
         short = max(least, int(FIRST_BUDGET * keep_everything))
-        self.moments = moments or first_moments(tables, short, settings.first)
+        self.moments = moments or first_moments(tables, short)
         self.best = ChoiceBound(float(least))
 
     def _problem(self, milp: Milp) -> LeastMemoryMoments:
         return LeastMemoryMoments(self.tables, self.most_cost, list(self.moments), milp, self.most)
 
     def _gap(self, problem: ChoiceMoments) -> float:
-        return self.settings.gap * self.best.bound / problem.unit
+        return INTEGRAL_GAP * self.best.bound / problem.unit
 
     def _bound(self, problem: ChoiceMoments, outcome: MilpOutcome) -> float:
         return max(float(self.budget), outcome.bound * problem.unit * (1 - TOLERANCE))

@@ -19,35 +19,12 @@ from remat_explorer.solvers.milp import Milp, MilpOutcome
 from remat_explorer.solvers.monet.choice_moments import ChoiceMoments
 from remat_explorer.solvers.monet.condensed_choices import Tables
 
-
-@dataclass(frozen=True)
-class RelaxationSettings:
-    """How many moments there are, and how exactly the integral relaxation is solved.
-
-    What other values change was measured by `benchmarks/search_settings.py`.
-    """
-
-    # Moments at first.
-    # No difference measured with 3 or 12.
-    first: int = 6
-    # No round follows the linear program with more moments than this.
-    # No difference measured with 8 or 32.
-    most: int = 16
-    # By how many more the integral relaxation may have.
-    # No difference measured with 2 or 8.
-    more_integral: int = 4
-    # Moments that a round adds, at most.
-    # No difference measured with 1 or 4.
-    added: int = 2
-    # Share of the budget by which an estimate must exceed it for a moment to be added there.
-    # No difference measured with 0.0005 or 0.002.
-    short: float = 1e-3
-    # Relative gap of the integral relaxation: its bound counts, not its optimum.
-    # No difference measured with 0.0005 or 0.002.
-    gap: float = 1e-3
-
-
-RELAXATION = RelaxationSettings()
+FIRST_MOMENTS = 6  # moments at first
+_MOST_MOMENTS = 16  # no round follows the linear program with more moments than this
+_MORE_INTEGRAL = 4  # by how many more the integral relaxation may have
+_ADDED_MOMENTS = 2  # moments that a round adds, at most
+_SHORT_OF_MEMORY = 1e-3  # share of the budget by which an estimate must exceed it for a moment to be added there
+INTEGRAL_GAP = 1e-3  # relative gap of the integral relaxation: its bound counts, not its optimum
 
 
 @dataclass(frozen=True)
@@ -79,7 +56,6 @@ class RelaxationWithChoices:
     Args:
         tables: of the problem.
         budget: bytes, resident bytes included.
-        settings: of the moments.
 
     Attributes:
         best: the highest bound so far, and the last round that has a point.
@@ -87,9 +63,9 @@ class RelaxationWithChoices:
 
     _columns = 0  # of the last round's program
 
-    def __init__(self, tables: Tables, budget: int, settings: RelaxationSettings = RELAXATION) -> None:
-        self.tables, self.budget, self.settings = tables, budget, settings
-        self.moments: Sequence[int] = first_moments(tables, budget, settings.first)
+    def __init__(self, tables: Tables, budget: int) -> None:
+        self.tables, self.budget = tables, budget
+        self.moments: Sequence[int] = first_moments(tables, budget)
         self.best = ChoiceBound(tables.problem.least_cost)
 
     def improve(
@@ -103,7 +79,7 @@ class RelaxationWithChoices:
             incumbent: the best schedule that is known.
             columns: of the programs of all rounds together; the round that reaches the number is the last one.
         """
-        most = self.settings.most + self.settings.more_integral * integral
+        most = _MOST_MOMENTS + _MORE_INTEGRAL * integral
         while self.moments and not limits.over:
             relaxed = self._round(limits, integral)
             columns -= self._columns
@@ -132,7 +108,7 @@ class RelaxationWithChoices:
             return ChoiceBound(bound, tuple(self.moments), settled=True)
         d, held = presence(problem, outcome.values)
         shortage = estimated_memory(problem, outcome.values, d, held) - self._memory(problem, outcome)
-        added = worst_operations(shortage, list(self.moments), self.settings.added, self.settings.short * self.budget)
+        added = worst_operations(shortage, list(self.moments), _ADDED_MOMENTS, _SHORT_OF_MEMORY * self.budget)
         relaxed = ChoiceBound(bound, tuple(self.moments), d, held, not added)
         self.moments = sorted({*self.moments, *added})
         return relaxed
@@ -142,7 +118,7 @@ class RelaxationWithChoices:
 
     def _gap(self, problem: ChoiceMoments) -> float:
         """How far a round's objective may be from its bound."""
-        return self.settings.gap * self.tables.problem.graph.total_cost * problem.cost_scale
+        return INTEGRAL_GAP * self.tables.problem.graph.total_cost * problem.cost_scale
 
     def _bound(self, problem: ChoiceMoments, outcome: MilpOutcome) -> float:
         return max(problem.cost(outcome.bound), self.tables.problem.least_cost)
@@ -166,7 +142,7 @@ def presence(problem: ChoiceMoments, values: np.ndarray) -> tuple[dict[int, dict
     return d, held
 
 
-def first_moments(tables: Tables, budget: int, count: int = RELAXATION.first) -> list[int]:
+def first_moments(tables: Tables, budget: int, count: int = FIRST_MOMENTS) -> list[int]:
     """Up to ``count`` operations with the largest own needs, spread over where default execution exceeds the budget."""
     problem, graph = tables.problem, tables.problem.graph
     change = np.zeros(graph.n + 1)

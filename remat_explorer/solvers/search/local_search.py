@@ -24,44 +24,21 @@ HEATS = (1.0, 0.3, 2.0)  # factors on the temperatures, one cooling after anothe
 LOOSER = (1.0, 1.02, 1.05, 1.1, 1.2, 1.4, 2.0)  # budgets of walks that local search begins with, in budgets
 
 
+_LONGEST_COOLING = 400_000  # iterations of any cooling, at most
+
+
 @dataclass(frozen=True)
 class LocalSearchSettings:
-    """How long the coolings are, how hot, and what they begin with.
+    """How long the coolings are, how hot, and what they begin with."""
 
-    What other values change was measured by `benchmarks/search_settings.py`.
-    """
-
-    # Iterations of the first cooling for each operation.
-    # With 100: keras_vgg_unet 0.01 % gap after 3.8 times the seconds. With 400: no difference.
-    first_cooling_each: int = 200
-    # Iterations of the first cooling, at most.
-    # With 10,000: mobilenet_v1 0.01 % gap after 1.9 times the seconds. With 40,000: mobilenet_v1 0.01 % gap after 1.9
-    # times the seconds.
-    first_cooling: int = 20_000
-    # Iterations of any cooling for each operation, at most.
-    # With 500: no difference. With 2000: mobilenet_v1 0.01 % gap after 1.9 times the seconds.
-    longest_cooling_each: int = 1000
-    # Iterations of any cooling, at most.
-    # No difference measured with 200,000 or 800,000.
-    longest_cooling: int = 400_000
-    # Length of a cooling in lengths of the one before it.
-    # With 1: mobilenet_v1 0.01 % gap after 1.9 times the seconds. With 6: mobilenet_v1 0.01 % gap after 1.9 times the
-    # seconds.
-    growth: int = 3
-    # First temperature, in costs of an average operation.
-    # With 0.15: no difference. With 0.6: mobilenet_v1 0.01 % gap after 1.9 times the seconds.
-    hottest: float = 0.3
-    # Last temperature, as a share of the first.
-    # With 0.005: mobilenet_v1 0.01 % gap after 1.9 times the seconds. With 0.02: mobilenet_v1 0.01 % gap after 1.9
-    # times the seconds.
-    coldest: float = 0.01
-    # One cooling in so many may compute operations of the backward pass again.
-    # With 2: keras_vgg_unet 0.01 % gap after 3.9 times the seconds. With 8: no difference.
-    wider: int = 4
-    # One cooling in so many begins with a new walk, not with the best schedule.
-    # With 1: unet 0.9 % more; mobilenet_v1 0.01 % gap after 1.9 times the seconds. With 6: mobilenet_v1 0.01 % gap
-    # after 1.9 times the seconds.
-    fresh: int = 3
+    first_cooling_each: int = 200  # iterations of the first cooling for each operation
+    first_cooling: int = 20_000  # iterations of the first cooling, at most
+    longest_cooling_each: int = 1000  # iterations of any cooling for each operation, at most
+    growth: int = 3  # length of a cooling in lengths of the one before it
+    hottest: float = 0.3  # first temperature, in costs of an average operation
+    coldest: float = 0.01  # last temperature, as a share of the first
+    wider: int = 4  # one cooling in so many may compute operations of the backward pass again
+    fresh: int = 3  # one cooling in so many begins with a new walk, not with the best schedule
 
 
 LOCAL_SEARCH = LocalSearchSettings()
@@ -195,7 +172,7 @@ class LocalSearch:
 
         settings = self.settings
         number, self.coolings = self.coolings, self.coolings + 1
-        longest = min(settings.longest_cooling_each * self.condensed.n, settings.longest_cooling)
+        longest = min(settings.longest_cooling_each * self.condensed.n, _LONGEST_COOLING)
         self._done, self._length = 0, min(self.first_cooling * settings.growth**number, longest)
         self._annealing[HOT] = HEATS[number % len(HEATS)] * settings.hottest / self.condensed.n
         self._annealing[COLD] = settings.coldest * self._annealing[HOT]
