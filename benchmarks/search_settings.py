@@ -38,12 +38,11 @@ from remat_explorer.plan import Plan
 from remat_explorer.solvers import checkpoint_all_peak
 from remat_explorer.solvers.anytime.plain_search import PLAIN_SEARCH, PlainSearch
 from remat_explorer.solvers.base import Limits, Progress
+from remat_explorer.solvers.batches.batch_bound import LEAST_MEMORY, Allowance, integral_least_factor, least_factor
+from remat_explorer.solvers.budgets import largest_operation
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.memory.least_memory import LEAST_MEMORY, Allowance, integral_least_factor, least_factor
-from remat_explorer.solvers.memory.least_plain import LEAST_PLAIN, least_plain
-from remat_explorer.solvers.memory.least_with_choices import LEAST_WITH_CHOICES, least_with_choices
+from remat_explorer.solvers.memory.lowest_peak import LEAST_PLAIN, LEAST_WITH_CHOICES, least_plain, least_with_choices
 from remat_explorer.solvers.search.compilation import warm_up
-from remat_explorer.solvers.smallest_budget import largest_operation
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 COLUMNS = ("search", "setting", "default", "instead", "what changes")

@@ -22,8 +22,8 @@ from remat_explorer.cli.shell.chromium import REMEDY, find_chromium
 from remat_explorer.errors import RematError
 from remat_explorer.free_memory import free_bytes
 from remat_explorer.quantities import format_bytes
-from remat_explorer.solvers.backends import BACKENDS
-from remat_explorer.solvers.threads import cores
+from remat_explorer.solvers.base import cores
+from remat_explorer.solvers.milp import BACKENDS
 
 PACKAGES = ("torch", "numba", "numpy", "mip", "highspy", "networkx", "plotly", "jupyterlab", "ipywidgets", "anywidget")
 OTHER_PACKAGES = (

@@ -36,7 +36,7 @@ from remat_explorer.runtime.signature import Signature
 from remat_explorer.solution import Solution, capture_options_of
 from remat_explorer.solvers import minimum_budget, solve
 from remat_explorer.solvers.base import Progress
-from remat_explorer.solvers.memory.smallest_known import Budget
+from remat_explorer.solvers.memory.minimum_budget import Budget
 from remat_explorer.solvers.reserved import REQUESTED, RESERVED, explain_unfit
 
 

@@ -38,7 +38,7 @@ from remat_explorer.runtime.shapes.family import Family, differ_in_sizes
 from remat_explorer.runtime.signature import Arguments, Signature, with_gradients_of
 from remat_explorer.runtime.training_run import TrainingRun, train
 from remat_explorer.solution import Solution
-from remat_explorer.solvers.memory.smallest_known import Budget, is_relative, is_smallest
+from remat_explorer.solvers.memory.minimum_budget import Budget, is_relative, is_smallest
 
 MOST_TURNS = 8  # plans that are made at most where truth values are read: more are made if ``resolve`` is set
 MOST_SIZES = 64  # plans carried over to other sizes that are kept; each takes some MiB of the host's memory

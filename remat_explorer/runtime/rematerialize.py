@@ -27,7 +27,7 @@ from remat_explorer.runtime.rematerialization import Rematerialization
 from remat_explorer.runtime.rematerialized import RematerializedModule, rematerialized
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.base import Progress
-from remat_explorer.solvers.memory.smallest_known import Budget, require_budget
+from remat_explorer.solvers.memory.minimum_budget import Budget, require_budget
 from remat_explorer.solvers.reserved import REQUESTED, require_meaning
 
 

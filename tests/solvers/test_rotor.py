@@ -13,14 +13,12 @@ from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all_peak, solve
-from remat_explorer.solvers.anytime.chain_guides import chain_guides
+from remat_explorer.solvers.anytime.chain_starts import chain_guides
+from remat_explorer.solvers.budgets import largest_operation
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.persistent.chain import chain_of
-from remat_explorer.solvers.persistent.cheapest import cheapest_persistent
-from remat_explorer.solvers.persistent.needs import eased, needs_of
-from remat_explorer.solvers.persistent.persistent_program import PersistentProgram
+from remat_explorer.solvers.persistent.block_chain import chain_of
+from remat_explorer.solvers.persistent.persistent_program import PersistentProgram, cheapest_persistent, eased, needs_of
 from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule
-from remat_explorer.solvers.smallest_budget import largest_operation
 from tests.solvers.drawn_chains import heterogeneous_chain
 from tests.solvers.drawn_graphs import problems, training_graphs
 from tests.solvers.exhaustive import frontier_optimum

@@ -16,7 +16,7 @@ import pytest
 
 import remat_explorer
 from remat_explorer.solvers import STRATEGIES
-from remat_explorer.solvers.threads import cores
+from remat_explorer.solvers.base import cores
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(remat_explorer.__file__).parent

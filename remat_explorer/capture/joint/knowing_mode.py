@@ -16,7 +16,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
-from remat_explorer.abandoning import go_on
+from remat_explorer.cancellation import raise_if_cancelled
 from remat_explorer.capture.joint.assumptions import Assumption, Kind
 from remat_explorer.capture.joint.content import RANDOM, Content, Contents, Derivation, Evaluation, Part, Unknown
 from remat_explorer.capture.joint.explain import does_more
@@ -116,7 +116,7 @@ class Knowledge:
     ) -> Any:
         if func is _DEVICE:  # two of five calls, and no operator
             return self._plain(func, types, args, kwargs or {})
-        go_on()
+        raise_if_cancelled()
         kwargs = dict(kwargs or {})
         if not isinstance(func, torch._ops.OpOverload):
             return self._plain(func, types, args, kwargs)

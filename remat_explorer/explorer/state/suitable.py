@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from remat_explorer.errors import SolverError
 from remat_explorer.explorer.state.questions import plain_selection
 from remat_explorer.graph import Graph
-from remat_explorer.once import once
+from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.solvers import STRATEGIES
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.heuristics.chain import require_chain
 from remat_explorer.solvers.method import Method, Support
-from remat_explorer.solvers.persistent.chain import chain_of
+from remat_explorer.solvers.persistent.block_chain import chain_of
 from remat_explorer.solvers.strategies.checkpoint_sequential import METHOD as CHECKPOINT_SEQUENTIAL
 from remat_explorer.solvers.strategies.checkpoint_sequential import blocks, checkpoint_sequential_candidates
 from remat_explorer.solvers.strategies.greedy import AP as AP_GREEDY
@@ -37,7 +37,7 @@ class Suitability:
     is_refused: bool
 
 
-@once
+@memoize_by_identity
 def fits(graph: Graph) -> dict[str, Suitability]:
     """Each strategy that refuses a graph or applies to a part of it only; nothing of those that take it as it is.
 

@@ -15,8 +15,7 @@ from remat_explorer.runtime.backward.cut import cut_of
 from remat_explorer.runtime.shortage import held_before
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
-from remat_explorer.solvers.memory.minimum_budget import MinimumBudget, minimum_budget
-from remat_explorer.solvers.memory.smallest_known import Budget, is_smallest
+from remat_explorer.solvers.memory.minimum_budget import Budget, MinimumBudget, is_smallest, minimum_budget
 
 SOLVES = 11  # at most
 

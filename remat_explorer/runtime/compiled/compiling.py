@@ -28,7 +28,7 @@ from remat_explorer.runtime.compiled.fusion import FusionWithinBudget
 from remat_explorer.runtime.compiled.partitioner import Partitioner, PlannedGraph
 from remat_explorer.runtime.compiled.trial import trial_peak
 from remat_explorer.runtime.compiled.workspace import measured_workspace, with_workspace, workspace_of
-from remat_explorer.solvers.memory.smallest_known import Budget, require_budget
+from remat_explorer.solvers.memory.minimum_budget import Budget, require_budget
 
 BACKENDS = ("aot_eager", "inductor")
 REPLANS = 3  # before the smallest plan, where the measured peak exceeds the budget

@@ -19,7 +19,7 @@ from remat_explorer.runtime.compiled.halves import halves_of
 from remat_explorer.runtime.compiled.joint_program import joint_program
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import minimum_budget, solve
-from remat_explorer.solvers.memory.smallest_known import Budget, budget_of, require_budget, smallest_known
+from remat_explorer.solvers.memory.minimum_budget import Budget, budget_of, require_budget, smallest_known
 
 
 @dataclass(eq=False)

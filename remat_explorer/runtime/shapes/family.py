@@ -24,7 +24,7 @@ from remat_explorer.runtime.shapes.carrying import carried_over, keeping_everyth
 from remat_explorer.runtime.signature import Arguments, Layout, Signature, alike_but_for_sizes, with_gradients_of
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
-from remat_explorer.solvers.memory.smallest_known import Budget
+from remat_explorer.solvers.memory.minimum_budget import Budget
 
 _OTHERWISE = f"Pad the inputs to the planned size, or {ANEW}"
 _LARGEST_FIRST = "Rematerialize with the largest inputs that there will be, from which all smaller ones follow"

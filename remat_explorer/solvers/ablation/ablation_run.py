@@ -19,18 +19,16 @@ from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_seconds
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
-from remat_explorer.solvers.ablation.ablation import Ablation
-from remat_explorer.solvers.ablation.sets_of_kinds import Kinds, called, sets_of
-from remat_explorer.solvers.ablation.smallest_budget import SmallestBudget
-from remat_explorer.solvers.backends import backend
+from remat_explorer.solvers.ablation.ablation_result import Ablation, Kinds, SmallestBudget, called, sets_of
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.budgets import require_count, spaced_budgets
 from remat_explorer.solvers.cache import Question, keep, load_solution
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
-from remat_explorer.solvers.memory.least_with_choices import least_with_choices
-from remat_explorer.solvers.memory.smallest_known import budgets_of
+from remat_explorer.solvers.memory.lowest_peak import least_with_choices
+from remat_explorer.solvers.memory.minimum_budget import budgets_of
+from remat_explorer.solvers.milp import backend
 from remat_explorer.solvers.monet.condensed_choices import allowed_codes
-from remat_explorer.solvers.search.compiled_search import load_search
+from remat_explorer.solvers.search.planner import load_search
 from remat_explorer.solvers.solve import judge
 from remat_explorer.solvers.strategies.monet import improve_monet
 from remat_explorer.solvers.strategies.registry import STRATEGIES, threads_of

@@ -34,9 +34,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.anytime.chain_guides import chain_guides
-from remat_explorer.solvers.anytime.constructed import constructed
-from remat_explorer.solvers.base import Answer, Limits
+from remat_explorer.solvers.anytime.chain_starts import chain_guides, constructed
+from remat_explorer.solvers.base import Answer, Incumbent, Limits
 from remat_explorer.solvers.bounds.few_moments import FEW_MOMENTS, FewMomentsSettings, few_moments_bound
 from remat_explorer.solvers.bounds.point import Point, guides, guides_to
 from remat_explorer.solvers.bounds.refinement import (
@@ -49,13 +48,11 @@ from remat_explorer.solvers.bounds.refinement import (
 from remat_explorer.solvers.bounds.stages import cost_step
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.heuristics.binomial import binomial_bound
-from remat_explorer.solvers.incumbent import Incumbent
-from remat_explorer.solvers.reversal.bound import reversal_bound
+from remat_explorer.solvers.reversal.reversal_bound import reversal_bound
 from remat_explorer.solvers.search.exact_search import search_exactly
-from remat_explorer.solvers.search.guide import Guide
 from remat_explorer.solvers.search.local_search import LOCAL_SEARCH, LocalSearch, LocalSearchSettings
 from remat_explorer.solvers.search.planner import cheapest_walk, guided_schedule, plan_schedule
-from remat_explorer.solvers.search.walks import within
+from remat_explorer.solvers.search.walks import Guide, within
 
 SEED = 0
 SETTLED = 1e-7  # relative gap up to which the search has ended: less than a solver's tolerance tells nothing

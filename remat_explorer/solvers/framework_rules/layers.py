@@ -22,7 +22,7 @@ import numpy as np
 
 from remat_explorer.graph import Graph
 from remat_explorer.graph.repeated_blocks import repeated_blocks
-from remat_explorer.once import once
+from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.solvers.framework_rules.single_values import single_value_stretches
 
 LEAST = 2  # operations of a layer, and layers of a group
@@ -43,7 +43,7 @@ class Layer:
     operations: tuple[int, ...]
 
 
-@once
+@memoize_by_identity
 def layers_of(graph: Graph) -> tuple[Layer, ...]:
     """The layers in the order of the forward pass; none where it has fewer than two stretches.
 

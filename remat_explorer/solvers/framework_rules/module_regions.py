@@ -20,7 +20,7 @@ from typing import Any
 
 from remat_explorer.graph import Graph
 from remat_explorer.graph.operator_words import BATCHED_PRODUCTS, PRODUCTS, is_fused_attention, is_random
-from remat_explorer.once import once
+from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.solvers.framework_rules.autograd_order import autograd_order, second_run_of
 from remat_explorer.solvers.framework_rules.layers import forward_operations
 from remat_explorer.solvers.framework_rules.regions import Region, needed_values
@@ -71,7 +71,7 @@ class ObservedModule:
     changes_state: bool
 
 
-@once
+@memoize_by_identity
 def module_regions(graph: Graph) -> tuple[ModuleRegion, ...]:
     """All of them, outer modules before inner ones; none where a graph does not know its modules and calls.
 

@@ -5,7 +5,7 @@ JSON lines go out: that the search must be compiled first, where that is so; tha
 it; progress, with a schedule whenever a better one is known; and at last a solution or an error. The process ends when
 its standard input ends, that is, when its parent goes away. With the argument ``ahead`` it loads python-mip and the
 compiled search while it waits for its request. A number behind that is the descriptor of a socket on which it can be
-asked to fork other workers (`remat_explorer.solvers.jobs.forking`) until it gets a request of its own.
+asked to fork other workers (`remat_explorer.solvers.jobs.worker_process`) until it gets a request of its own.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Progress
 from remat_explorer.solvers.bounds.refinement import unpack_runs
-from remat_explorer.solvers.jobs.forking import COMPILES, fork_until_asked
-from remat_explorer.solvers.messages import pack_progress
-from remat_explorer.solvers.search.compiled_search import load_search
+from remat_explorer.solvers.jobs.solve_job import pack_progress
+from remat_explorer.solvers.jobs.worker_process import COMPILES, fork_until_asked
+from remat_explorer.solvers.search.planner import load_search
 from remat_explorer.solvers.solve import solve_from
 from remat_explorer.solvers.strategies.registry import STRATEGIES
 

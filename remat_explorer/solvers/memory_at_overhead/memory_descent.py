@@ -26,13 +26,11 @@ from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.condensed_choices import Codes, CondensedChoices, Tables
 from remat_explorer.solvers.monet.joint_problem import JointProblem
-from remat_explorer.solvers.monet.least_memory_moments import LeastMemory
-from remat_explorer.solvers.monet.relaxation_with_choices import RelaxationWithChoices
+from remat_explorer.solvers.monet.relaxation_with_choices import LeastMemory, RelaxationWithChoices
 from remat_explorer.solvers.monet.selections import ChoiceSearch, Selection, consistent, restricted_to
-from remat_explorer.solvers.search.guide import Guide
 from remat_explorer.solvers.search.local_search import LocalSearch
 from remat_explorer.solvers.search.planner import EXPONENTS, GUIDED_EXPONENTS
-from remat_explorer.solvers.search.walks import Walks
+from remat_explorer.solvers.search.walks import Guide, Walks
 
 _CLOSE_PEAKS = 0.004  # relative width at which bisection with walks ends
 _BOUNDING_SECONDS = 2.0  # for the few-moments relaxation that guides walks, at most

@@ -28,8 +28,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.monet.condensed_choices import Codes, CondensedImplementation, Tables, elsewhere
-from remat_explorer.solvers.search.guide import Guide
-from remat_explorer.solvers.search.walks import Walks
+from remat_explorer.solvers.search.walks import Guide, Walks
 
 
 def default(tables: Tables) -> dict[int, int]:

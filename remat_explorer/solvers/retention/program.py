@@ -36,10 +36,9 @@ from remat_explorer.plan import Plan
 from remat_explorer.python_process import python_command, python_path
 from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations
-from remat_explorer.solvers.base import Limits
+from remat_explorer.solvers.base import Incumbent, Limits
 from remat_explorer.solvers.bounds.stages import cost_step
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.incumbent import Incumbent
 
 LOOK = 0.1  # seconds between two looks at whether to stop
 ENDING = 2.0  # seconds beyond the time limit that CP-SAT may take to end

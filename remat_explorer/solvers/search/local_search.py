@@ -16,8 +16,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.compiled_state import BETTER, FlipState
-from remat_explorer.solvers.search.guide import Guide
-from remat_explorer.solvers.search.walks import Walks, within
+from remat_explorer.solvers.search.walks import Guide, Walks, within
 
 BATCH = 1_000_000  # iterations times operations between two questions whether the time is over; it changes no result
 HEATS = (1.0, 0.3, 2.0)  # factors on the temperatures, one cooling after another

@@ -18,11 +18,25 @@ import numpy as np
 
 from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations
+from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.search.guide import Guide
 from remat_explorer.solvers.search.local_search import LOCAL_SEARCH, LocalSearch, LocalSearchSettings
-from remat_explorer.solvers.search.walks import Conflict, Walks, within
+from remat_explorer.solvers.search.walks import Conflict, Guide, Walks, within
+
+
+def load_search(report: Callable[[Progress], None] = lambda progress: None) -> None:
+    """Load the planner's machine code, or compile it, which takes about fifteen seconds once on a machine.
+
+    Args:
+        report: called with a `Progress` if it must be compiled.
+
+    >>> load_search()
+    """
+    from remat_explorer.solvers.search.compilation import warm_up  # imports the compiler
+
+    warm_up(lambda doing: report(Progress(0.0, doing)))
+
 
 # exponents of recomputation cost, bytes, and distance to the next use in the eviction score
 EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0), (1, 0.7, 0.7), (1, 1, 0.5), (1, 0.5, 1), (1, 1, 2), (0.5, 0.5, 0.5))

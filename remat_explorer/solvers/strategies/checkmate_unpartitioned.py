@@ -9,9 +9,9 @@ from __future__ import annotations
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.solvers.base import Answer, Limits
+from remat_explorer.solvers.budgets import smallest_budget_without_stages
 from remat_explorer.solvers.checkmate_problem import StageRows
 from remat_explorer.solvers.method import Method, Support
-from remat_explorer.solvers.smallest_budget import smallest_budget_without_stages
 from remat_explorer.solvers.strategies.checkmate_ilp import solve_rows
 
 # Operations. Chains, with a minute of HiGHS: 9 operations are proven optimal; with 17 the optimum is found, but not

@@ -14,11 +14,10 @@ from __future__ import annotations
 import math
 
 from remat_explorer.graph import Graph
-from remat_explorer.solvers.base import Answer, Limits
+from remat_explorer.solvers.base import Answer, Incumbent, Limits
 from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.heuristics.segmentation import whole_number
-from remat_explorer.solvers.incumbent import Incumbent
 from remat_explorer.solvers.method import Method, Support, cheapest_within
 from remat_explorer.solvers.retention.program import CpSatProcess, require_ortools
 from remat_explorer.solvers.strategies.greedy import LINEARIZED

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
+from remat_explorer.solvers.base import cores
 from remat_explorer.solvers.method import Method
 from remat_explorer.solvers.strategies.registration import plugged_in
-from remat_explorer.solvers.threads import cores
 
 # isort: off
 from remat_explorer.solvers.strategies.optimal import METHOD as optimal

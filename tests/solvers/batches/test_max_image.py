@@ -12,7 +12,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.solvers import max_image, scale_batch
 from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.batches.fitting import fit
+from remat_explorer.solvers.batches.max_image import fit
 from tests.solvers.orders_of_computations import least_cost
 
 

@@ -149,7 +149,7 @@ def test_the_clock_of_the_smallest_budget_begins_once_the_search_is_compiled(mon
             order.append("clock")
             return time.monotonic()
 
-    monkeypatch.setattr(importlib.import_module("remat_explorer.solvers.memory.least_plain"), "time", Clock)
+    monkeypatch.setattr(importlib.import_module("remat_explorer.solvers.memory.lowest_peak"), "time", Clock)
     monkeypatch.setattr(compilation, "warm_up", lambda tell=None: order.append("compiled"))
     minimum_budget(linear(8))
     assert order[:2] == ["compiled", "clock"]

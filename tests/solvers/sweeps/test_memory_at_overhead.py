@@ -12,7 +12,7 @@ from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.memory_at_overhead.memory_descent import MemoryDescent
 from remat_explorer.solvers.memory_at_overhead.memory_search import MemorySearch
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, Tables
-from remat_explorer.solvers.monet.least_memory_moments import LeastMemory
+from remat_explorer.solvers.monet.relaxation_with_choices import LeastMemory
 from remat_explorer.solvers.monet.selections import default_selection
 from tests.solvers.monet.choice_graphs import best_cost, normalized_chain, random_graph
 from tests.solvers.monet.synthetic_choices import with_choices

@@ -22,7 +22,7 @@ from remat_explorer.graph import Graph, Implementation, Operation, Value
 from remat_explorer.instances import linear
 from remat_explorer.solution import Status
 from remat_explorer.solvers import Sweep, checkpoint_all_peak, minimum_budget, sweep
-from remat_explorer.solvers.jobs.processes import Processes
+from remat_explorer.solvers.jobs.worker_process import Processes
 from remat_explorer.solvers.sweeps import sweep_run
 from remat_explorer.solvers.sweeps.sweep_run import work
 
