@@ -229,7 +229,7 @@ def store_solution(question: Question, solution: Solution) -> str:
     return ""
 
 
-def keep(question: Question, solution: Solution) -> None:
+def store_or_warn(question: Question, solution: Solution) -> None:
     """`store_solution` for a caller who watches warnings: a RuntimeWarning says why the solution was not kept."""
     problem = store_solution(question, solution)
     if problem:

@@ -113,7 +113,7 @@ def backend(name: str) -> Backend:
     return BACKENDS[name]
 
 
-def missing(name: str, error: Exception) -> SolverError:
+def missing_backend(name: str, error: Exception) -> SolverError:
     """The error that says how to get a back end that could not be loaded.
 
     Args:
@@ -292,7 +292,7 @@ class Milp:
                 self.backend.load()
                 self._model: Any = mip.Model(sense=mip.MINIMIZE, solver_name=self.backend.mip_name)
         except Exception as error:  # python-mip raises of many kinds: no library, another version's, no licence
-            raise missing(solver, error) from None
+            raise missing_backend(solver, error) from None
         self._model.verbose = 0
         self._model.threads = threads
         self._model.max_mip_gap = self._model.max_mip_gap_abs = RELATIVE_GAP

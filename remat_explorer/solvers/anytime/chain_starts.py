@@ -23,14 +23,19 @@ from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.heuristics.binomial import binomial_within
 from remat_explorer.solvers.heuristics.chain import require_chain
 from remat_explorer.solvers.persistent.block_chain import Chain, chain_of
-from remat_explorer.solvers.persistent.persistent_program import PersistentProgram, cheapest_persistent, eased, needs_of
+from remat_explorer.solvers.persistent.persistent_program import (
+    PersistentProgram,
+    cheapest_persistent,
+    needs_of,
+    with_less_memory,
+)
 from remat_explorer.solvers.search.walks import Guide
 
 BINOMIAL, PERSISTENT = 0.25, 0.1  # shares of the time that is left
 _MOST_PLANNED_BLOCKS = 300  # the dynamic program takes a second of them, and time by the cube
 
 
-def constructed(condensed: Condensed, budget: int, limits: Limits) -> Iterator[Schedule]:
+def constructed_schedules(condensed: Condensed, budget: int, limits: Limits) -> Iterator[Schedule]:
     """Schedules within the budget: REVOLVE's of a chain, and the best persistent one of a chain of blocks.
 
     Args:
@@ -88,7 +93,7 @@ def chain_guides(condensed: Condensed, budget: int, over: Callable[[], bool] = l
         for share in EASED:
             if over():
                 break
-            blocks = eased(chain, needs, share)
+            blocks = with_less_memory(chain, needs, share)
             for times in BUDGETS:
                 program = PersistentProgram(chain, int(times * budget), SLOTS, needs=blocks)
                 if program.run(over) and np.isfinite(program.cost):

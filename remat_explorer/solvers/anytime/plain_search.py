@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.anytime.chain_starts import chain_guides, constructed
+from remat_explorer.solvers.anytime.chain_starts import chain_guides, constructed_schedules
 from remat_explorer.solvers.base import Answer, Incumbent, Limits
 from remat_explorer.solvers.bounds.few_moments import FEW_MOMENTS, FewMomentsSettings, few_moments_bound
 from remat_explorer.solvers.bounds.point import Point, guides, guides_to
@@ -52,7 +52,7 @@ from remat_explorer.solvers.reversal.reversal_bound import reversal_bound
 from remat_explorer.solvers.search.exact_search import search_exactly
 from remat_explorer.solvers.search.local_search import LOCAL_SEARCH, LocalSearch, LocalSearchSettings
 from remat_explorer.solvers.search.planner import cheapest_walk, guided_schedule, plan_schedule
-from remat_explorer.solvers.search.walks import Guide, within
+from remat_explorer.solvers.search.walks import Guide, if_within
 
 SEED = 0
 SETTLED = 1e-7  # relative gap up to which the search has ended: less than a solver's tolerance tells nothing
@@ -146,7 +146,7 @@ class PlainSearch:
         cost = math.inf if walk is None else float(walk.counts(self.condensed.n) @ self.condensed.costs)
         self._search_sets(_BRIEF_SETS, cost)
         if walk is not None and self.incumbent.schedule is None:
-            self.incumbent.keep(within(self.condensed.schedule(walk), self.budget))
+            self.incumbent.keep(if_within(self.condensed.schedule(walk), self.budget))
 
     def _search_briefly(self) -> None:
         if self.condensed.n <= _SETS_UP_TO:
@@ -171,7 +171,7 @@ class PlainSearch:
     def _plan(self) -> None:
         self.incumbent.tell("planning")
         if not self.planned:
-            for schedule in constructed(self.condensed, self.budget, self.limits):
+            for schedule in constructed_schedules(self.condensed, self.budget, self.limits):
                 self.incumbent.keep(schedule)
             if self.settled:
                 return

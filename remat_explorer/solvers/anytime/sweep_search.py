@@ -31,7 +31,7 @@ from collections.abc import Iterator, Sequence
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.anytime.chain_starts import chain_guides, constructed
+from remat_explorer.solvers.anytime.chain_starts import chain_guides, constructed_schedules
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.bounds.few_moments import (
     MomentsBound,
@@ -129,7 +129,7 @@ class BudgetSearch:
     def _run(self) -> Iterator[bool]:
         """Generator: the steps, each followed by True."""
         if not self.planned or self.best is None:
-            for schedule in constructed(self.condensed, self.budget, self.limits):
+            for schedule in constructed_schedules(self.condensed, self.budget, self.limits):
                 self.take(schedule)
             self.take(plan_schedule(self.condensed, self.budget, self.limits.left, self.limits.cancelled))
             yield True
@@ -260,7 +260,10 @@ def plan_each(graph: Graph, budgets: Sequence[int], limits: Limits) -> list[Answ
     answers: list[Answer] = []
     for i, budget in enumerate(budgets):
         even = limits.share(1 / (len(budgets) - i))
-        made = [*constructed(condensed, budget, even), plan_schedule(condensed, budget, even.left, limits.cancelled)]
+        made = [
+            *constructed_schedules(condensed, budget, even),
+            plan_schedule(condensed, budget, even.left, limits.cancelled),
+        ]
         answers.append(Answer(min(filter(None, made), key=lambda schedule: schedule.cost, default=None)))
     return answers
 

@@ -41,7 +41,7 @@ class Fit:
     cost_limit: float
 
 
-def fit(graph: Graph, memory: int, overhead_limit: OverheadLimit, limits: Limits) -> Fit:
+def decide_fit(graph: Graph, memory: int, overhead_limit: OverheadLimit, limits: Limits) -> Fit:
     """Decide for one graph.
 
     Args:
@@ -281,7 +281,7 @@ class _SideSearch:
             took = self.limits.elapsed - begun
             self.seconds = min(self.seconds, took) if self.fits else took
             self.limits.tell(f"deciding side {side}")
-            self.fits[place] = answered = fit(graph, self.memory, self.overhead_limit, self.limits.share(EACH))
+            self.fits[place] = answered = decide_fit(graph, self.memory, self.overhead_limit, self.limits.share(EACH))
             if answered.answer == "feasible":
                 self.best = max(self.best, place)
             elif answered.answer == "infeasible":

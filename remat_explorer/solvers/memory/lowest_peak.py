@@ -273,7 +273,7 @@ class _Work:
     def __init__(self, operations: int, each: int, cancelled: Callable[[], bool]) -> None:
         self._left, self._each, self._cancelled = operations, each, cancelled
 
-    def over(self) -> bool:
+    def spend_walk(self) -> bool:
         """Whether nothing is left, or it was cancelled; one walk less is left afterwards."""
         self._left -= self._each
         return self._left < 0 or self._cancelled()
@@ -308,10 +308,10 @@ def smallest_schedule(
         best = min(best, binomial_schedule(condensed.graph, fewest_slots(forward)), key=Plan.peak_of)
 
     def by_walks(budget: int) -> Schedule | None:
-        return first_within(condensed, budget, lambda: work.over() or time.monotonic() > end, _FEW_REPAIRS)
+        return first_within(condensed, budget, lambda: work.spend_walk() or time.monotonic() > end, _FEW_REPAIRS)
 
     def by_all_means(budget: int) -> Schedule | None:
-        return plan_schedule(condensed, budget, end - time.monotonic(), work.over)
+        return plan_schedule(condensed, budget, end - time.monotonic(), work.spend_walk)
 
     for look in (by_walks, by_all_means):
         step, high = 1.0, Plan.of(best).peak  # the first trial is the bound itself
@@ -320,7 +320,7 @@ def smallest_schedule(
             schedule = look(trial)
             if schedule is not None:
                 best, high = schedule, Plan.of(schedule).peak
-            elif time.monotonic() > end or work.over():
+            elif time.monotonic() > end or work.spend_walk():
                 return best
             else:
                 step = _STEP if step == 1.0 else step / 2

@@ -20,7 +20,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations, Retained
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.budgets import read_budgets
-from remat_explorer.solvers.cache import Question, keep, load_solution
+from remat_explorer.solvers.cache import Question, load_solution, store_or_warn
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 from remat_explorer.solvers.memory.lowest_peak import least_plain, least_with_choices
 from remat_explorer.solvers.monet.condensed_choices import allowed_codes
@@ -291,7 +291,7 @@ def smallest_known(graph: Graph, cache: bool = False) -> int:
     kept = load_solution(question)
     if kept is None:
         kept = Solution(graph, SMALLEST, Status.FEASIBLE, question.budget, _schedule(graph), None, 0.0)
-        keep(question, kept)
+        store_or_warn(question, kept)
     assert kept.peak is not None  # it has a schedule
     return kept.peak
 

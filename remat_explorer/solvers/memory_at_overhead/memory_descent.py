@@ -27,7 +27,7 @@ from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.condensed_choices import Codes, CondensedChoices, Tables
 from remat_explorer.solvers.monet.joint_problem import JointProblem
 from remat_explorer.solvers.monet.relaxation_with_choices import LeastMemory, RelaxationWithChoices
-from remat_explorer.solvers.monet.selections import ChoiceSearch, Selection, consistent, restricted_to
+from remat_explorer.solvers.monet.selections import ChoiceSearch, Selection, make_consistent, restricted_to
 from remat_explorer.solvers.search.local_search import LocalSearch
 from remat_explorer.solvers.search.planner import EXPONENTS, GUIDED_EXPONENTS
 from remat_explorer.solvers.search.walks import Guide, Walks
@@ -197,7 +197,7 @@ class MemoryDescent:
             codes: the implementations of each operation that may be chosen; all if None.
         """
         try:
-            selection = restricted_to(graph, consistent(graph, choice, codes))
+            selection = restricted_to(graph, make_consistent(graph, choice, codes))
         except SolverError:  # what one operation must write and another must not
             return None
         descent = MemoryDescent(selection, most_cost, choice)

@@ -115,7 +115,7 @@ def needs_of(chain: Chain) -> Needs:
     )
 
 
-def eased(chain: Chain, needs: Needs, share: float) -> Needs:
+def with_less_memory(chain: Chain, needs: Needs, share: float) -> Needs:
     """A guess at the needs of blocks that compute some of their values again within them: less memory, the same costs.
 
     Args:

@@ -16,7 +16,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.compiled_state import BETTER, FlipState
-from remat_explorer.solvers.search.walks import Guide, Walks, within
+from remat_explorer.solvers.search.walks import Guide, Walks, if_within
 
 BATCH = 1_000_000  # iterations times operations between two questions whether the time is over; it changes no result
 HEATS = (1.0, 0.3, 2.0)  # factors on the temperatures, one cooling after another
@@ -85,7 +85,7 @@ class LocalSearch:
         if self._improved:
             self._improved = False
             computations = with_first_runs(self.condensed.n, self._best_again)
-            self._best = within(self.condensed.schedule(computations), self.budget) or self._best
+            self._best = if_within(self.condensed.schedule(computations), self.budget) or self._best
         return self._best
 
     @property
@@ -95,9 +95,9 @@ class LocalSearch:
 
     def offer(self, schedule: Schedule | None) -> None:
         """Take ``schedule`` as the best one if it is within the budget and cheaper: the next cooling begins with it."""
-        if schedule is None or within(schedule, self.budget) is None:
+        if schedule is None or if_within(schedule, self.budget) is None:
             return
-        again, n = again_of(schedule.computations, self.condensed.n), self.condensed.n
+        again, n = recomputations_of(schedule.computations, self.condensed.n), self.condensed.n
         cost = float((schedule.computations.counts(n) - 1.0) @ self.condensed.costs)
         if cost < self._annealing[-1]:
             self._best, self._improved = schedule, False
@@ -182,7 +182,7 @@ class LocalSearch:
             self._allowed[:] = True
         if first is None and (not has_schedule or (number % settings.fresh == settings.fresh - 1)):
             first = self._walk
-        again = again_of(first(), self.condensed.n) if first else self._best_again
+        again = recomputations_of(first(), self.condensed.n) if first else self._best_again
         # later operations of a stage first: they hold the inputs that earlier ones then need not
         ordered = np.lexsort((-(again % self.condensed.n), again // self.condensed.n))
         start(self._walks.flat, self._state, again[ordered])
@@ -204,7 +204,7 @@ class LocalSearch:
         return walked.computations
 
 
-def again_of(computations: Computations, n: int) -> np.ndarray:
+def recomputations_of(computations: Computations, n: int) -> np.ndarray:
     """Recomputations as stage * n + operation, int64: what is computed after its own stage."""
     again = computations.operation < computations.stage
     return (computations.stage * n + computations.operation)[again]

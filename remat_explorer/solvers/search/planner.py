@@ -22,7 +22,7 @@ from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.local_search import LOCAL_SEARCH, LocalSearch, LocalSearchSettings
-from remat_explorer.solvers.search.walks import Conflict, Guide, Walks, within
+from remat_explorer.solvers.search.walks import Conflict, Guide, Walks, if_within
 
 
 def load_search(report: Callable[[Progress], None] = lambda progress: None) -> None:
@@ -74,7 +74,7 @@ def plan_schedule(
     def over() -> bool:
         return time.monotonic() > end or cancelled()
 
-    best = within(checkpoint_all(condensed.graph), budget)
+    best = if_within(checkpoint_all(condensed.graph), budget)
     if best is not None or budget < condensed.operation_bytes.max():
         return best
     walks = Walks(condensed, budget)

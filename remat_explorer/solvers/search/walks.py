@@ -116,11 +116,11 @@ class Walks:
 
     def better(self, best: Schedule | None, computations: Computations) -> Schedule | None:
         """The cheaper of the best schedule so far and that of a walk that came to the end."""
-        schedule = within(self.condensed.schedule(computations), self.budget)
+        schedule = if_within(self.condensed.schedule(computations), self.budget)
         return schedule if schedule is not None and (best is None or schedule.cost < best.cost) else best
 
 
-def within(schedule: Schedule, budget: int) -> Schedule | None:
+def if_within(schedule: Schedule, budget: int) -> Schedule | None:
     """The schedule if it is executable and its plan stays within the budget, by the plan's own account."""
     if schedule.violation() is None and Plan.of(schedule).peak <= budget:
         return schedule

@@ -35,11 +35,11 @@ from remat_explorer.solvers.refuting import require_unrefuted
 from remat_explorer.solvers.strategies.registry import STRATEGIES
 from remat_explorer.solvers.sweeps.own_points import (
     OwnPoint,
-    assessed,
+    assess_schedule,
     best_within,
     bound_at,
-    merged,
-    shared,
+    merge_solutions,
+    share_best,
     with_bounds,
 )
 
@@ -278,7 +278,7 @@ class Frontier:
         least = least_cost(self.graph)
         if cheapest.schedule.cost <= least * (1 + PROVEN):
             bound = least
-        return assessed(cheapest, budget_bytes, cheapest.schedule, bound)
+        return assess_schedule(cheapest, budget_bytes, cheapest.schedule, bound)
 
     def save(self, path: str | Path) -> Path:
         """Write the sweep file atomically."""
@@ -373,7 +373,7 @@ def _row(solution: Solution) -> tuple[str, ...]:
     )
 
 
-def joined(
+def extend_frontier(
     graph: Graph, frontier: Frontier | None, solutions: Iterable[Solution], own: Iterable[OwnPoint] = ()
 ) -> Frontier:
     """A trade-off curve with more points; better schedules and higher bounds replace what was known.
@@ -405,7 +405,7 @@ def joined(
     for solution in best.values():
         _prime(solution)
     ordered = sorted(best.values(), key=lambda s: (place.get(s.strategy, len(place)), s.strategy, s.budget))
-    points = shared(ordered)
+    points = share_best(ordered)
     fresh = list(own)
     anew = {point.strategy for point in fresh}
     kept = [] if frontier is None else [point for point in frontier.own if point.strategy not in anew]
@@ -419,7 +419,7 @@ def joined(
 def _better(old: Solution, new: Solution) -> Solution:
     """What two answers to the same question say together."""
     # the points of a sweep come again and again, each time with all the seconds that were spent on them
-    return dataclasses.replace(merged(old, new), seconds=max(old.seconds, new.seconds))
+    return dataclasses.replace(merge_solutions(old, new), seconds=max(old.seconds, new.seconds))
 
 
 def _prime(point: Solution) -> None:

@@ -103,7 +103,7 @@ def write_request(
     )
 
 
-def work(graph_text: str, request_text: str) -> str:
+def answer_request(graph_text: str, request_text: str) -> str:
     """Do what a request says; the function that executors call.
 
     Args:
@@ -116,7 +116,7 @@ def work(graph_text: str, request_text: str) -> str:
     """
     try:
         graph, request = _graph(graph_text), json.loads(request_text)
-        make_ready(request["solver"])  # which is no part of the first task's time
+        load_solver(request["solver"])  # which is no part of the first task's time
         if request["kind"] == "curve":
             STRATEGIES[request["strategy"]].load()
             return write_curve(graph, request["strategy"], _limits(request))
@@ -130,7 +130,7 @@ def work(graph_text: str, request_text: str) -> str:
 
 
 @lru_cache(maxsize=len(BACKENDS))
-def make_ready(solver: str) -> None:
+def load_solver(solver: str) -> None:
     """Load what a search needs: the back end's library, and compiled code, which is made where there is none."""
     load_search()
     solve_together(linear(4), (4, 6), [], Limits(solver=solver))
@@ -302,7 +302,7 @@ def together_of(strategy: str) -> Together | None:
     return None if method is None else method.together
 
 
-def patience(graph: Graph) -> float:
+def default_seconds(graph: Graph) -> float:
     """Seconds that a point may take where no limit is given; walks take time with the square of the operations.
 
     >>> from remat_explorer.instances import linear
@@ -361,8 +361,8 @@ class Sweep:
         self._stop, self._asked = threading.Event(), cancelled
         self.graph, self._solver, self._threads = graph, solver, threads
         self._executor = executor
-        limit = patience(graph) if time_limit is None else time_limit
-        self._together = patience(graph) if time_limit is None else min(limit / 2, patience(graph))
+        limit = default_seconds(graph) if time_limit is None else time_limit
+        self._together = default_seconds(graph) if time_limit is None else min(limit / 2, default_seconds(graph))
         alone = limit - self._together
         self._kept = KeptPoints(graph, solver, limit, threads) if cache else None
         self.remarks: tuple[str, ...] = ()
@@ -428,7 +428,7 @@ class Sweep:
         try:
             if executor is not self._executor:
                 # they load their libraries while the smallest budget is sought, and the first ones are planned
-                ready = [executor.submit(make_ready, self._solver) for _ in range(self.workers)]
+                ready = [executor.submit(load_solver, self._solver) for _ in range(self.workers)]
             self._begin()
             yield from self._points.news()
             yield from self._plan_until(ready)
@@ -451,8 +451,8 @@ class Sweep:
         if isinstance(sizes, int):
             if not any(method.choices is Support.YES for name in self._strategies if (method := method_of(name))):
                 Condensed.of(self.graph)  # which refuses choices, and says what to do with them
-            make_ready(self._solver)  # in this process, too, before the clock of that search begins
-            smallest = minimum_budget(self.graph, MINIMUM + patience(self.graph))
+            load_solver(self._solver)  # in this process, too, before the clock of that search begins
+            smallest = minimum_budget(self.graph, MINIMUM + default_seconds(self.graph))
             feasible = smallest.known_feasible < smallest.checkpoint_all_peak  # or the search was too short
             least = smallest.known_feasible if feasible else smallest.lower_bound
             sizes = spaced_budgets(least, smallest.checkpoint_all_peak, sizes)
@@ -477,7 +477,7 @@ class Sweep:
         starts, bound = self._points.starts(task.strategy, task.budgets)
         request = write_request(self._id, task, starts, bound, self._solver, self._threads)
         try:
-            self._in_flight[executor.submit(work, graph_text, request)] = task
+            self._in_flight[executor.submit(answer_request, graph_text, request)] = task
         except Exception as error:  # a pool that is broken or shut down
             self._lose(task, error)
 
