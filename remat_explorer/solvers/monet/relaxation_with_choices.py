@@ -3,15 +3,13 @@
 Rounds of the few-moments relaxation with choices: moments are added where memory seems to be short, first for its
 linear program, then with s and d binary. The best bound of all rounds stands.
 
-The few-moments relaxation with choices: the linear or integer program for chosen moments.
-
-In: a problem, a budget, and a few *moments* t_1 < ... < t_K, first runs of mandatory operations. Out: a program whose
+*The program* for chosen moments (`ChoiceMoments`). In: a problem, a budget, and a few *moments* t_1 < ... < t_K, first runs of mandatory operations. Out: a program whose
 optimum is a lower bound on the cost of every schedule. With the letters of `bounds.few_moments`:
 
 1. Variables: s, what is in memory at a moment; x, the ways that run again between two moments; and d, the way of each
    first run: sum over l of d[o,l] = 1.
 2. A group v is available in an interval from t_a to t_b, A(v), if it is in memory at the start, or a first run or a run
-   again writes it (what several ways have in common is asked for as in `monet.availability`):
+   again writes it (what several ways have in common is asked for as in `condensed_choices.Availability`):
 
        A(v) = s[a,v] + sum over l that write v of d[p(v),l] + sum over l that write v of x[p(v),l]
 
@@ -25,10 +23,8 @@ optimum is a lower bound on the cost of every schedule. With the letters of `bou
 So no schedule is cut off: a later first run asks for v only if its way reads v. Optional operations only run again.
 That some ways may run in place only is not asked for, so the bound holds with that rule, and without it.
 
-How little memory the joint problem can do with: the relaxation with choices, memory as the objective.
-
-The relaxation of `choice_moments` asks for the least cost within a budget; here it asks, for a limit on the cost, for
-the least memory z. With s, x and d and the rows between moments as there, and for each moment t
+*Memory as the objective* (`LeastMemory`), for a limit on the cost: with s, x and d and the rows between moments as
+before, and for each moment t
 
     sum over v of M_v s[t,v] + sum over l of (outputs + transient - overwritten) d[t,l] + base_t <= z,
     sum of C d + sum of C x <= limit,

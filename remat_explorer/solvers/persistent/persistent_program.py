@@ -9,14 +9,13 @@ the gradients that block t's part begins with, and m bytes for all but that inpu
 
 each where m is enough. A checkpoint stays until the backward pass has used it: the schedule is *persistent*.
 
-Source: Beaumont, Eyraud-Dubois, Hermann, Joly and Shilova, Optimal checkpointing for heterogeneous chains
-(arXiv 1911.13214), section 4, Theorem 1. Extended to parts of the backward pass that leave persistent values, which
-take memory from all that follows, and to values that the backward pass does not need again.
+Source: Beaumont, Eyraud-Dubois, Hermann, Joly and Shilova, Optimal checkpointing for heterogeneous chains (arXiv
+1911.13214), section 4, Theorem 1. Extended to parts of the backward pass that leave persistent values, which take
+memory from all that follows, and to values that the backward pass does not need again.
 
-The cheapest persistent schedule whose plan fits.
-
-The dynamic program rounds sizes up and keeps the input of a block to the end, so its schedules need less than it says:
-those for somewhat more memory are looked at, too, whose plans may fit nevertheless.
+The cheapest persistent schedule whose plan fits (`cheapest_persistent`): the dynamic program rounds sizes up and keeps
+the input of a block to the end, so its schedules need less than it says: those for somewhat more memory are looked at,
+too, whose plans may fit nevertheless.
 """
 
 from __future__ import annotations

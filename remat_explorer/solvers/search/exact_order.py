@@ -2,24 +2,20 @@
 
 A* (Hart, Nilsson and Raphael, 1968): no state is expanded before one from which a cheaper schedule might follow.
 
-The table of states and the heap of those that wait, in compiled code.
+*Order.* A state's key is what its recomputations cost so far and at least from there on, in small units, and with equal
+costs the later stage comes first. So the first state that is taken out has the least cost, rounded down, that any
+schedule can have.
 
-A state's key is what its recomputations cost so far and at least from there on, in small units, and with equal costs
-the later stage comes first. So the first state that is taken out has the least cost, rounded down, that any schedule
-can have.
+*Estimate* of what the rest of a schedule costs at least: two costs that do not overlap. What is not in memory and is
+read again must run again, once at least. And at a moment to come, the first run of an operation, memory may be too
+small for all that later first runs read: then values go that are in memory now or come in between, and what produces
+them must run again, too. The cheapest choice of those is a knapsack with fractions, filled with what costs nothing
+more, and then in the order of cost for each byte.
 
-What the rest of a schedule costs at least, in compiled code: the estimate that steers the exact search.
-
-Two costs that do not overlap. What is not in memory and is read again must run again, once at least. And at a moment to
-come, the first run of an operation, memory may be too small for all that later first runs read: then values go that are
-in memory now or come in between, and what produces them must run again, too. The cheapest choice of those is a knapsack
-with fractions, filled with what costs nothing more, and then in the order of cost for each byte.
-
-The moves of the exact search: which operation runs next, and what is evicted for it, in compiled code.
-
-Evicting is free and can be done later, so nothing is evicted before an operation needs the room, and then no more than
-it needs: all sets of values are tried from which none could be left out. Values that can never be read again go at
-once. In a stage operations run in ascending order, so a run that would skip what the stage still needs is no move.
+*Moves*: which operation runs next, and what is evicted for it. Evicting is free and can be done later, so nothing is
+evicted before an operation needs the room, and then no more than it needs: all sets of values are tried from which none
+could be left out. Values that can never be read again go at once. In a stage operations run in ascending order, so a
+run that would skip what the stage still needs is no move.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class LocalSearch:
             self._state.numbers[BETTER] = len(again)
 
     def guide(self, guides: Sequence[Guide]) -> None:
-        """Let some coolings begin with walks that follow ``guides``, as `guidance.guides` makes them."""
+        """Let some coolings begin with walks that follow ``guides``, as `bounds.point.guides` makes them."""
         self._guides = list(guides)
 
     def begin(self, computations: Computations | None, length: int) -> None:

@@ -142,7 +142,7 @@ def guided_schedule(
     Args:
         condensed: n operations and their groups of values.
         budget: bytes, resident bytes included.
-        guides: as `guidance.guides` makes them.
+        guides: as `bounds.point.guides` makes them.
         over: asked between walks; once True the best so far is returned.
         settings: of the local search.
     """
