@@ -3,8 +3,9 @@
 Rounds of the few-moments relaxation with choices: moments are added where memory seems to be short, first for its
 linear program, then with s and d binary. The best bound of all rounds stands.
 
-*The program* for chosen moments (`ChoiceMoments`). In: a problem, a budget, and a few *moments* t_1 < ... < t_K, first runs of mandatory operations. Out: a program whose
-optimum is a lower bound on the cost of every schedule. With the letters of `bounds.few_moments`:
+*The program* for chosen moments (`ChoiceMoments`). In: a problem, a budget, and a few *moments* t_1 < ... < t_K, first
+runs of mandatory operations. Out: a program whose optimum is a lower bound on the cost of every schedule. With the
+letters of `bounds.few_moments`:
 
 1. Variables: s, what is in memory at a moment; x, the ways that run again between two moments; and d, the way of each
    first run: sum over l of d[o,l] = 1.
