@@ -35,7 +35,7 @@ from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.base import Answer
 from remat_explorer.solvers.method import Support
 from remat_explorer.solvers.monet.condensed_choices import allowed_codes
-from remat_explorer.solvers.refuting import REFUTED, is_proven_infeasible, require_unrefuted, schedules_at_once
+from remat_explorer.solvers.refutation import REFUTED, is_proven_infeasible, require_unrefuted, schedules_at_once
 from remat_explorer.solvers.reserved import RESERVED
 from remat_explorer.solvers.strategies.registry import method_of
 

@@ -18,7 +18,7 @@ from remat_explorer.solvers.bounds.stages import cost_step
 from remat_explorer.solvers.cache import Question, known_answer, load_solution, no_worse, store_or_warn
 from remat_explorer.solvers.memory.minimum_budget import Budget, budget_of, with_known
 from remat_explorer.solvers.milp import backend
-from remat_explorer.solvers.refuting import REFUTED, is_proven_infeasible
+from remat_explorer.solvers.refutation import REFUTED, is_proven_infeasible
 from remat_explorer.solvers.reserved import REQUESTED, RESERVED, require_meaning, within_reserved
 from remat_explorer.solvers.search.planner import load_search
 from remat_explorer.solvers.strategies.registry import STRATEGIES, threads_of

@@ -31,7 +31,7 @@ from remat_explorer.solvers.base import PROVEN
 from remat_explorer.solvers.bounds.refinement import pack_runs, unpack_runs
 from remat_explorer.solvers.checkpoint_all import least_cost
 from remat_explorer.solvers.memory.minimum_budget import budget_of
-from remat_explorer.solvers.refuting import require_unrefuted
+from remat_explorer.solvers.refutation import require_unrefuted
 from remat_explorer.solvers.strategies.registry import STRATEGIES
 from remat_explorer.solvers.sweeps.own_points import (
     OwnPoint,
