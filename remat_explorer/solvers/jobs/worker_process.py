@@ -194,13 +194,14 @@ def _tell_exit_code(control: int, worker: int) -> None:
     os.close(control)
 
 
+WORKER = "remat_explorer.solvers.jobs.job_worker"
 ENDING = 5.0  # seconds that a process may take to end once it closed its output
 MEANINGS = {"SIGKILL": ", as the system does when memory runs out", "SIGSEGV": ", a fault in the back end"}
 PACKAGE = str(Path(__file__).resolve().parents[3])
 
 
 class WorkerProcess:
-    """One process of `remat_explorer.solvers.jobs.worker`, or of a module like it, which has been asked nothing yet.
+    """One process of `remat_explorer.solvers.jobs.job_worker`, which has been asked nothing yet.
 
     It is in a process group of its own, so that Ctrl-C in a terminal, or a notebook's interrupt, reaches only its
     parent: that one decides what becomes of the schedule found so far.
@@ -208,7 +209,7 @@ class WorkerProcess:
     Args:
         ahead: whether it has time, while it waits, to load what only a later step of a solve needs; where the system
             allows it, other workers can then be forked from it.
-        module: what it runs: reads lines of JSON from its standard input, and writes lines of JSON.
+        calls: whether it answers calls of functions, one after the other, in place of a solve.
         parent: a worker that was started ahead and `forks`, to be forked from.
 
     Raises:
@@ -218,7 +219,7 @@ class WorkerProcess:
     def __init__(
         self,
         ahead: bool = False,
-        module: str = "remat_explorer.solvers.jobs.worker",
+        calls: bool = False,
         parent: WorkerProcess | None = None,
     ) -> None:
         self.environment = _environment()
@@ -229,19 +230,19 @@ class WorkerProcess:
             if parent is not None:
                 self.process: subprocess.Popen[str] | ForkedProcess = self._forked(parent)
             else:
-                self.process = self._started(module, ahead)
+                self.process = self._started("calls" if calls else "ahead" if ahead else "")
         except OSError as error:
             raise SolverError(f"the solver process could not be started: {error}") from None
 
-    def _started(self, module: str, ahead: bool) -> subprocess.Popen[str]:
-        arguments, passed = ["ahead"] if ahead else [], []
+    def _started(self, doing: str) -> subprocess.Popen[str]:
+        arguments, passed = [doing] if doing else [], []
         with contextlib.ExitStack() as given:
-            if ahead and CAN_FORK:
+            if doing == "ahead" and CAN_FORK:
                 self._requests, theirs = socket.socketpair()
                 passed = [given.enter_context(theirs).fileno()]
                 arguments.append(str(passed[0]))
             return subprocess.Popen(
-                python_command("-m", module, *arguments),
+                python_command("-m", WORKER, *arguments),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors or subprocess.DEVNULL,
@@ -378,9 +379,6 @@ def _environment() -> dict[str, str]:
     return {"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": python_path(PACKAGE)}
 
 
-WORKER = "remat_explorer.solvers.jobs.process_worker"
-
-
 class Processes(Executor):
     """Up to ``workers`` processes, started as calls come in.
 
@@ -470,7 +468,7 @@ class Processes(Executor):
         with self._lock:
             if self._ended:
                 raise SolverError("the worker processes were ended")
-            self._own.worker = worker = WorkerProcess(module=WORKER)
+            self._own.worker = worker = WorkerProcess(calls=True)
             self._running.add(worker)
         return worker
 
