@@ -18,9 +18,8 @@ from report import publish
 
 import remat_explorer as rx
 from remat_explorer.solvers import checkpoint_all_peak
-from remat_explorer.solvers.base import Limits
+from remat_explorer.solvers.base import Incumbent, Limits
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.incumbent import Incumbent
 from remat_explorer.solvers.methods.moccasin import CpSatProcess
 
 COUNTING = 5.0  # seconds, in which the program is written

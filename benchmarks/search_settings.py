@@ -1,4 +1,4 @@
-"""Every setting of every search halved and doubled, beside its default: what each value is worth.
+"""Every setting that changed something halved and doubled, beside its default: what each value is worth.
 
     python benchmarks/search_settings.py --time-limit 1.2
 
@@ -7,6 +7,8 @@ default, which runs several times, four figures are compared: the cost that was 
 peak), the gap to its bound, and the seconds until that gap was 1 % and 0.01 %. A difference counts if it is larger than
 twice the spread of the default's own runs and at least 0.1 % of the cost, 0.1 points of the gap, or a third of the
 seconds. Searches that are not named keep the results of the last run.
+
+Settings without a difference have become constants; docs/measured_settings.md lists them all.
 
 "No difference" speaks of these few instances and this limit alone: a setting may matter on larger graphs. One run of a
 value is compared, so single differences may be chance.
@@ -34,20 +36,13 @@ from report import RESULTS, publish
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.solvers import checkpoint_all_peak
-from remat_explorer.solvers.anytime.joint_search import JointSearch
-from remat_explorer.solvers.anytime.joint_search_settings import JOINT_SEARCH
-from remat_explorer.solvers.anytime.plain_search import PlainSearch
-from remat_explorer.solvers.anytime.plain_search_settings import PLAIN_SEARCH
-from remat_explorer.solvers.anytime.together import SWEEP, solve_together
+from remat_explorer.solvers.anytime.plain_search import PLAIN_SEARCH, PlainSearch
 from remat_explorer.solvers.base import Limits, Progress
+from remat_explorer.solvers.batches.batch_bound import LEAST_MEMORY, Allowance, integral_least_factor, least_factor
+from remat_explorer.solvers.budgets import largest_operation
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.memory.least_memory import LEAST_MEMORY, Allowance, integral_least_factor, least_factor
-from remat_explorer.solvers.memory.least_plain import LEAST_PLAIN, least_plain
-from remat_explorer.solvers.memory.least_with_choices import LEAST_WITH_CHOICES, least_with_choices
-from remat_explorer.solvers.memory_at_overhead.memory_descent import MEMORY_SEARCH
-from remat_explorer.solvers.memory_at_overhead.memory_search import MemorySearch
+from remat_explorer.solvers.memory.lowest_peak import LEAST_PLAIN, LEAST_WITH_CHOICES, least_plain, least_with_choices
 from remat_explorer.solvers.search.compilation import warm_up
-from remat_explorer.solvers.smallest_budget import largest_operation
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 COLUMNS = ("search", "setting", "default", "instead", "what changes")
@@ -56,10 +51,7 @@ CLOSE, PROVEN = 0.01, 1e-4  # gaps until which seconds are counted; a run ends w
 LEAST = {"cost": 1e-3, "gap": 1e-3, "close": 1 / 3, "proven": 1 / 3}  # differences below which nothing is said
 DEFAULT_RUNS = 5
 VARIED: dict[str, tuple[str, ...]] = {  # settings within settings; others are varied where their own search is
-    "plain": ("planner", "local", "moments", "refinement", "rows", "divisors", "restricted"),
-    "joint": ("relaxation",),
-    "memory": ("candidates", "descent", "climb"),
-    "sweep": ("budget",),
+    "plain": ("local", "moments", "refinement", "rows"),
     "least with choices": (),
     "least plain": (),
     "least factor": (),
@@ -122,16 +114,10 @@ def cases() -> Iterator[Case]:
     yield Case("plain", "mobilenet_v1", PLAIN_SEARCH, plain(load("captured/mobilenet_v1"), 0.2))
     yield Case("plain", "keras_vgg_unet", PLAIN_SEARCH, plain(load("graphs/keras_vgg_unet"), 0.05))
     yield Case("plain", "linear16", PLAIN_SEARCH, plain(load("graphs/linear16"), 0.2), 2.5)
-    for name in ("pooled", "residual"):  # the joint integer program, which solves them, is left out
-        graph = load(f"ablation/{name}")
-        yield Case("joint", name, replace(JOINT_SEARCH, exact_up_to=0, exact_beside=0), joint(graph, 0.55), 2.0)
-        yield Case("least with choices", name, LEAST_WITH_CHOICES, least_choices(graph))
-    residual = load("ablation/residual")
-    yield Case("memory", "residual", replace(MEMORY_SEARCH, exact_up_to=0), memory(residual, 0.1), 2.0)
-    unet = load("captured/unet")
-    yield Case("sweep", "unet", SWEEP, sweep(unet, 6))
-    for name, graph in (("unet", unet), ("linear16", load("graphs/linear16"))):
-        yield Case("least plain", name, LEAST_PLAIN, least(graph))
+    for name in ("pooled", "residual"):
+        yield Case("least with choices", name, LEAST_WITH_CHOICES, least_choices(load(f"ablation/{name}")))
+    for name in ("captured/unet", "graphs/linear16"):
+        yield Case("least plain", Path(name).name, LEAST_PLAIN, least(load(name)))
     for name in ("captured/resnet50", "graphs/linear16"):
         yield Case("least factor", Path(name).name, LEAST_MEMORY, factor(load(name), 0.1))
 
@@ -151,38 +137,6 @@ def plain(graph: Graph, fraction: float) -> Run:
         budget = budget_of(graph, fraction)
         found = PlainSearch(Condensed.of(graph), budget, course.limits(), settings=settings).run()
         course.learn(found.schedule.cost if found.schedule else None, found.lower_bound)
-
-    return run
-
-
-def joint(graph: Graph, share: float) -> Run:
-    def run(settings: Any, course: Course) -> None:
-        found = JointSearch(graph, int(share * checkpoint_all_peak(graph)), course.limits(), settings=settings).run()
-        course.learn(found.schedule.cost if found.schedule else None, found.lower_bound)
-
-    return run
-
-
-def memory(graph: Graph, overhead: float) -> Run:
-    def run(settings: Any, course: Course) -> None:
-        def hear(progress: Progress) -> None:
-            course.learn(search.peak, search.bound)
-
-        limits = replace(course.limits(), report=hear)
-        search = MemorySearch(graph, (1 + overhead) * graph.total_cost, limits, settings=settings)
-        search.run()
-        course.learn(search.peak, search.bound)
-
-    return run
-
-
-def sweep(graph: Graph, count: int) -> Run:
-    def run(settings: Any, course: Course) -> None:
-        budgets = [budget_of(graph, (i + 1) / (count + 1)) for i in range(count)]
-        answers = solve_together(graph, budgets, [], course.limits(), settings=settings)
-        worst = 3 * graph.total_cost  # stands for a schedule that was not found
-        costs = [worst if answer.schedule is None else answer.schedule.cost for answer in answers]
-        course.learn(sum(costs), sum(answer.lower_bound or 0.0 for answer in answers))
 
     return run
 
@@ -222,8 +176,8 @@ def numbers(
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Path and value of every numeric field, of settings within settings only of those that are named.
 
-    >>> dict(numbers(SWEEP, ("budget",)))["budget", "cooling"]
-    40000
+    >>> dict(numbers(PLAIN_SEARCH, ("local",)))["local", "growth"]
+    3
     """
     for one in fields(settings):
         value = getattr(settings, one.name)
@@ -236,7 +190,7 @@ def numbers(
 def changed(settings: Any, path: tuple[str, ...], value: Any) -> Any:
     """The settings with another value at a path.
 
-    >>> changed(SWEEP, ("budget", "cooling"), 5).budget.cooling
+    >>> changed(PLAIN_SEARCH, ("local", "growth"), 5).local.growth
     5
     """
     first, *rest = path

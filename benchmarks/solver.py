@@ -22,8 +22,8 @@ import remat_explorer as rx
 from remat_explorer.graph import Graph
 from remat_explorer.solvers import checkpoint_all_peak
 from remat_explorer.solvers.base import Progress
+from remat_explorer.solvers.budgets import largest_operation
 from remat_explorer.solvers.search.compilation import warm_up
-from remat_explorer.solvers.smallest_budget import largest_operation
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 COLUMNS = ("graph", "n", "f", "first s", "bound s", "gap 1 s", "gap 5 s", "gap 30 s", "gap", "seconds", "overhead")

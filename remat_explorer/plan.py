@@ -22,7 +22,7 @@ import numpy as np
 from remat_explorer.entry_checks import require_arguments
 from remat_explorer.errors import ScheduleError
 from remat_explorer.graph import Graph
-from remat_explorer.once import once
+from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.plain_text import one_line
 from remat_explorer.schedule import Schedule
 
@@ -241,6 +241,6 @@ class _RecentPlans:
 _recent = _RecentPlans()
 
 
-@once
+@memoize_by_identity
 def _peak_of(schedule: Schedule) -> int:
     return Plan.of(schedule).peak

@@ -286,7 +286,7 @@ def _require_solution(document: Any) -> None:
 
 
 def _unrefuted(solution: Solution) -> Solution:
-    refuting = importlib.import_module("remat_explorer.solvers.refuting")  # a layer above this one
+    refuting = importlib.import_module("remat_explorer.solvers.refutation")  # a layer above this one
     refuting.require_unrefuted(solution.graph, [("the file", solution)])
     return solution
 

@@ -26,7 +26,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.graph.file import dump_graph
 from remat_explorer.plan import Plan
 from remat_explorer.solution import Solution, Status
-from remat_explorer.solvers.memory.smallest_known import budget_of
+from remat_explorer.solvers.memory.minimum_budget import budget_of
 
 Share = str | int  # of what keeping everything takes, "smallest", or bytes
 SHARES = ("80%", "60%", "40%", "smallest")

@@ -17,7 +17,7 @@ from remat_explorer.allocator.blocks import Block
 from remat_explorer.allocator.caching import CachingAllocator
 from remat_explorer.allocator.settings import AllocatorSettings
 from remat_explorer.errors import OutOfMemoryError
-from remat_explorer.once import once
+from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.plan import Compute, Free, Plan, Timeline
 from remat_explorer.quantities import format_bytes, format_share
 from remat_explorer.schedule import Schedule
@@ -105,12 +105,12 @@ def reserved_of(schedule: Schedule) -> int:
     return _reserved_of(schedule)
 
 
-@once
+@memoize_by_identity
 def _predicted(plan: Plan) -> AllocatorPrediction:
     return _replay(plan, AllocatorSettings.of_process(), None)
 
 
-@once
+@memoize_by_identity
 def _reserved_of(schedule: Schedule) -> int:
     return predict_allocator(Plan.of(schedule)).peak_reserved
 

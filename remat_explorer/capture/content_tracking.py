@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from remat_explorer.abandoning import go_on
+from remat_explorer.cancellation import raise_if_cancelled
 from remat_explorer.capture.fake_tensors import kernel_layout_mode
 from remat_explorer.capture.input_assumptions import (
     RANDOM,
@@ -144,7 +144,7 @@ class ContentTracker:
     ) -> Any:
         if func is _DEVICE:  # two of five calls, and no operator
             return self._plain(func, types, args, kwargs or {})
-        go_on()
+        raise_if_cancelled()
         kwargs = dict(kwargs or {})
         if not isinstance(func, torch._ops.OpOverload):
             return self._plain(func, types, args, kwargs)

@@ -14,7 +14,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
-from remat_explorer.abandoning import go_on
+from remat_explorer.cancellation import raise_if_cancelled
 from remat_explorer.capture.cuda_operators import FUSED_CELLS
 from remat_explorer.capture.fake_tensors import RECURRENT_LAYERS, traced_kernel
 from remat_explorer.errors import CaptureError
@@ -133,7 +133,7 @@ def run_node(node: Node, values: Mapping[Node, Any]) -> Any:
     Raises:
         CaptureError: if that is no tensor.
     """
-    go_on()
+    raise_if_cancelled()
     args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
     value = traced_kernel(node)(*args, **kwargs)
     if not tensors_of(value):

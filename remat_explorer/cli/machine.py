@@ -28,8 +28,8 @@ from remat_explorer.lab import open_lab
 from remat_explorer.model_source import is_model_file
 from remat_explorer.permissions import Permissions
 from remat_explorer.quantities import format_bytes, format_seconds
-from remat_explorer.solvers.backends import BACKENDS
-from remat_explorer.solvers.threads import cores
+from remat_explorer.solvers.base import cores
+from remat_explorer.solvers.milp import BACKENDS
 
 
 def app(options: argparse.Namespace) -> NoReturn:

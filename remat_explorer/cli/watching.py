@@ -85,7 +85,7 @@ def watch(options: argparse.Namespace, graph: Graph) -> Watched:
         RematError: if the budget cannot be read, or the solve fails before a schedule is found.
     """
     from remat_explorer.solvers import SolveJob
-    from remat_explorer.solvers.memory.smallest_known import budget_of, with_known
+    from remat_explorer.solvers.memory.minimum_budget import budget_of, with_known
     from remat_explorer.solvers.reserved import RESERVED, require_meaning
 
     (options.strategy,) = [options.strategy] if options.strategy else chosen_strategies(None, graph)

@@ -11,7 +11,7 @@ import numpy as np
 
 from remat_explorer.explanations.wording import cost_text
 from remat_explorer.graph import Graph, Implementation, Operation
-from remat_explorer.once import once
+from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.plan import Compute, Plan, Statement
 from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule
@@ -48,7 +48,7 @@ def kinds_of_way(node: Operation, way: Implementation) -> tuple[str, ...]:
     return way.kinds or (way.name,)
 
 
-@once
+@memoize_by_identity
 def kinds_of_codes(graph: Graph) -> tuple[tuple[str, ...], ...]:
     """For each operation the first kinds of its implementations; an optional one is of the kind of what reads it."""
     kinds = [[next(iter(kinds_of_way(node, way)), OWN) for way in node.implementations] for node in graph.operations]
@@ -65,7 +65,7 @@ def kinds_of_codes(graph: Graph) -> tuple[tuple[str, ...], ...]:
     return tuple(map(tuple, kinds))
 
 
-@once
+@memoize_by_identity
 def kinds_in(graph: Graph) -> tuple[str, ...]:
     """The kinds of implementations that a graph offers, those that capture knows first.
 
@@ -149,7 +149,7 @@ def first_stages(schedule: Schedule) -> np.ndarray:
     return first
 
 
-@once
+@memoize_by_identity
 def first_runs(schedule: Schedule) -> np.ndarray:
     """The stage that first runs each operation, int64 of shape (n,); 0 where none does."""
     first, (stage, operation, _) = np.zeros(schedule.graph.n, dtype=np.int64), schedule.computations

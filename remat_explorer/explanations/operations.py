@@ -11,7 +11,7 @@ from remat_explorer.explanations.peak import alive_at
 from remat_explorer.explanations.values import kept_bytes
 from remat_explorer.explanations.wording import cost_text, count
 from remat_explorer.graph import Graph
-from remat_explorer.once import once
+from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.operation_details import Details
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_share
@@ -41,7 +41,7 @@ def line_of(graph: Graph, operation: int) -> Line | None:
     return (details.source.path if details.source is not None else "", details.line)
 
 
-@once
+@memoize_by_identity
 def lines_of(graph: Graph) -> dict[Line, int]:
     """The lines of a graph's operations, numbered in the order in which they first come."""
     numbers: dict[Line, int] = {}
@@ -52,7 +52,7 @@ def lines_of(graph: Graph) -> dict[Line, int]:
     return numbers
 
 
-@once
+@memoize_by_identity
 def uses_of_lines(schedule: Schedule) -> tuple[LineUse, ...]:
     """What the schedule does with each line, in the order of `lines_of`.
 
@@ -106,7 +106,7 @@ def peak_look(plan: Plan) -> tuple[int, int]:
     return memory.stage, next((row.value for row in memory.rows if row.value is not None), 0)
 
 
-@once
+@memoize_by_identity
 def recomputed(schedule: Schedule) -> dict[tuple[int, int], tuple[float, int]]:
     """What is computed again, as stage and first value that is written: its cost, and the bytes of that value.
 
@@ -125,7 +125,7 @@ def recomputed(schedule: Schedule) -> dict[tuple[int, int], tuple[float, int]]:
     return found
 
 
-@once
+@memoize_by_identity
 def values_of_stages(schedule: Schedule) -> list[int]:
     """For each stage the value that it is about: of what it computes again the dearest, else of its last operation.
 

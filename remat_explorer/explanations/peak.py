@@ -19,7 +19,7 @@ from remat_explorer.explanations.wording import (
     persistent_kind,
     plain,
 )
-from remat_explorer.once import once
+from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.plan import Compute, Free, Plan
 from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule
@@ -135,7 +135,7 @@ def _alive_at(plan: Plan, at: int) -> Memory:
     return Memory(at, running.stage, plan.text(running), int(plan.timeline.during[at]), tuple(rows))
 
 
-@once
+@memoize_by_identity
 def _at_the_peak(plan: Plan) -> Memory:
     return _alive_at(plan, plan.timeline.peak_statement)
 

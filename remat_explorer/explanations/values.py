@@ -21,7 +21,7 @@ from remat_explorer.explanations.wording import (
     persistent_kind,
     plain,
 )
-from remat_explorer.once import once
+from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_bytes, format_share
 from remat_explorer.schedule import Schedule
@@ -183,7 +183,7 @@ class Lives:
         return [self.every[i] for i in np.flatnonzero((first <= statement) & (statement <= last))]
 
 
-@once
+@memoize_by_identity
 def lives_of(plan: Plan) -> Lives:
     """The versions of every value along ``plan``; found once for each plan.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from remat_explorer.graph import Graph
-from remat_explorer.once import once
+from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.quantities import format_seconds
 
 
@@ -69,7 +69,7 @@ def cost_text(graph: Graph, cost: float) -> str:
     return f"cost {cost:,.0f}" if in_whole_units(graph) else format_seconds(cost)
 
 
-@once
+@memoize_by_identity
 def in_whole_units(graph: Graph) -> bool:
     """Whether costs are units of a teaching graph; those of other graphs are seconds."""
     costs = graph.costs

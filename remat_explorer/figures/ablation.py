@@ -10,7 +10,7 @@ from remat_explorer.plain_text import in_figure
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import Ablation
-from remat_explorer.solvers.ablation.sets_of_kinds import Kinds, called
+from remat_explorer.solvers.ablation.ablation_result import Kinds, called
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

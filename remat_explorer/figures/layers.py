@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from remat_explorer.graph import Graph
-from remat_explorer.once import once
+from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.schedule import Schedule
 
 
@@ -28,7 +28,7 @@ class Layers:
         return np.bincount(self.of_operation, weights=amounts, minlength=len(self.names))
 
 
-@once
+@memoize_by_identity
 def layers_of(graph: Graph) -> Layers:
     """The layers of a graph: its modules, where they are known, else each operation by itself.
 

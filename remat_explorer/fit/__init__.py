@@ -10,9 +10,9 @@ from typing import Any
 
 from torch import nn
 
-from remat_explorer.abandoning import abandonable
 from remat_explorer.allocator.prediction import predict_allocator
 from remat_explorer.callable_module import make_callable
+from remat_explorer.cancellation import cancellable
 from remat_explorer.capture.inputs_and_outputs import tensors_in
 from remat_explorer.capture.model_placement import is_absent_cuda
 from remat_explorer.capture_options import CUDA
@@ -29,7 +29,7 @@ from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import checkpoint_all_peak, solve
 from remat_explorer.solvers.batches.batch_scaling import BatchScaling
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.memory.working_sets import least_working_set
+from remat_explorer.solvers.memory.lowest_peak import least_working_set
 
 __all__ = ["Fit", "Recipe", "fit"]
 ALL = [Recipe(name) for name in OPTIMIZERS] + [Recipe("adamw", True), Recipe("adamw", True, True)]
@@ -92,7 +92,7 @@ def fit(
     source, size = asked.source, asked.size
     weights = [Weight(tuple(p.shape), p.element_size()) for p in source.module.parameters() if p.requires_grad]
     on_progress("capturing the training graph")
-    with abandonable(cancelled):
+    with cancellable(cancelled):
         graph = capture_source(source, costs)
     captured = time.monotonic()
     end, extra = captured + time_limit, recipe.extra_bytes(weights)
@@ -189,7 +189,7 @@ def _scaling(
     if not units:
         return None
     if asked.twice is not None and seconds < QUICK:
-        with abandonable(cancelled), suppress(GraphError):
+        with cancellable(cancelled), suppress(GraphError):
             larger = asked.twice()
             larger = replace(larger, resident_bytes=larger.resident_bytes + extra)
             return BatchScaling.measured_from(step, larger, (units, 2 * units))

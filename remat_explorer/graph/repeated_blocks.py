@@ -21,7 +21,7 @@ import numpy as np
 
 from remat_explorer.graph.graph import Graph
 from remat_explorer.graph.neighbourhood import Neighbourhood
-from remat_explorer.once import once
+from remat_explorer.memoize import memoize_by_identity
 
 MOST = 12  # operations between two copies of which each is tried as the first one of a copy
 
@@ -330,7 +330,7 @@ class RepeatedBlocks:
         return (self.copies - 1) * self.operations.shape[1]
 
 
-@once
+@memoize_by_identity
 def repeated_blocks(graph: Graph) -> tuple[RepeatedBlocks, ...]:
     """The blocks that a graph repeats at least three times in a row, in the order of the forward pass.
 

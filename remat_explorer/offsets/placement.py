@@ -25,10 +25,10 @@ import numpy as np
 
 from remat_explorer.entry_checks import require_bytes, require_number
 from remat_explorer.errors import RematError, shown
+from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.offsets.check import check_offsets
 from remat_explorer.offsets.rectangles import Rectangles
 from remat_explorer.offsets.search_state import LEAST_REFUSED, SearchState, Strip
-from remat_explorer.once import once
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_share
 
@@ -367,7 +367,7 @@ def predict_pool(plan: Plan) -> Arena:
     return _predicted(plan)
 
 
-@once
+@memoize_by_identity
 def _predicted(plan: Plan) -> Arena:
     return place(plan, time_limit=QUICK)
 

@@ -17,7 +17,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.report.html import data
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import Frontier, MinimumBudget, checkpoint_all_peak, minimum_budget
-from remat_explorer.solvers.sweeps.frontier import joined
+from remat_explorer.solvers.sweeps.frontier import extend_frontier
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -142,7 +142,7 @@ class ReportContents:
         frontier, solution = self.frontier, self.solution
         if frontier is None or frontier.graph is not solution.graph or solution.graph.has_choices:
             return frontier
-        return joined(solution.graph, frontier, [solution])
+        return extend_frontier(solution.graph, frontier, [solution])
 
     @cached_property
     def keep_all(self) -> int:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from remat_explorer.graph import Graph
-from remat_explorer.once import once
+from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.operation_details import AutogradNode
 from remat_explorer.plan import Compute, Free, Plan, Statement
 from remat_explorer.solvers.methods.regions import Region
@@ -52,7 +52,7 @@ class AutogradOrder:
     constant: frozenset[int]
 
 
-@once
+@memoize_by_identity
 def autograd_order(graph: Graph) -> AutogradOrder:
     """That of a graph; of one that was not captured in this process, each operation is a node.
 
@@ -177,7 +177,7 @@ def _with_tensors_of_their_own(plan: Plan) -> Plan:
     return Plan(graph, tuple(statements))
 
 
-@once
+@memoize_by_identity
 def _with_noise(graph: Graph) -> Graph | None:
     """The graph with what autograd saves of dropout in place of a mask; None where that is the same."""
     noise = {graph.outputs(k)[-1]: more for k in range(graph.n) if (more := _fact(graph, k).noise)}

@@ -19,7 +19,7 @@ from typing import Any
 
 from remat_explorer.graph import Graph
 from remat_explorer.graph.operator_words import BATCHED_PRODUCTS, PRODUCTS, is_fused_attention, is_random
-from remat_explorer.once import once
+from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.runtime.autograd_order import ObservedModule, autograd_order, second_run_of
 from remat_explorer.runtime.peers.policy_check import observed_modules
 from remat_explorer.solvers.methods.regions import Region, forward_operations, needed_values
@@ -47,7 +47,7 @@ class ModuleRegion:
     savable: frozenset[int]
 
 
-@once
+@memoize_by_identity
 def module_regions(graph: Graph) -> tuple[ModuleRegion, ...]:
     """All of them, outer modules before inner ones; none where a graph does not know its modules and calls.
 

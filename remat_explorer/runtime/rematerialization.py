@@ -44,7 +44,7 @@ from remat_explorer.runtime.size_variants import SizeVariants, differ_only_in_si
 from remat_explorer.runtime.step_planner import StepPlanner, TrainingPlan, agree_on_plan
 from remat_explorer.runtime.training_run import TrainingRun, train
 from remat_explorer.solution import Solution
-from remat_explorer.solvers.memory.smallest_known import Budget, is_relative, is_smallest
+from remat_explorer.solvers.memory.minimum_budget import Budget, is_relative, is_smallest
 
 MAX_BRANCH_PLANS = 8  # plans that are made at most where truth values are read: more are made if ``resolve`` is set
 MAX_SIZE_VARIANTS = 64  # plans carried over to other sizes that are kept; each takes some MiB of the host's memory

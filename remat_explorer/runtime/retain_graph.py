@@ -15,8 +15,7 @@ from remat_explorer.runtime.emitter import split_point
 from remat_explorer.runtime.oom_errors import live_values_before
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
-from remat_explorer.solvers.memory.minimum_budget import MinimumBudget, minimum_budget
-from remat_explorer.solvers.memory.smallest_known import Budget, is_smallest
+from remat_explorer.solvers.memory.minimum_budget import Budget, MinimumBudget, is_smallest, minimum_budget
 
 MAX_SOLVES = 11  # at most
 

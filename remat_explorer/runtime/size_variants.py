@@ -41,7 +41,7 @@ from remat_explorer.runtime.step_planner import CapturedStep, StepPlanner, Train
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
-from remat_explorer.solvers.memory.smallest_known import Budget
+from remat_explorer.solvers.memory.minimum_budget import Budget
 from remat_explorer.solvers.reserved import REQUESTED, RESERVED
 
 MAX_CACHE_VARIANTS = 8  # plans for other contents of what a model keeps; more are made if ``resolve`` is set

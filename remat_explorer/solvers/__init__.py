@@ -7,9 +7,8 @@
 
 from __future__ import annotations
 
-from remat_explorer.solvers.ablation.ablation import Ablation
+from remat_explorer.solvers.ablation.ablation_result import Ablation
 from remat_explorer.solvers.ablation.ablation_run import AblationProgress, ablation
-from remat_explorer.solvers.backends import BACKENDS
 from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.batches.batch_scaling import scale_batch
 from remat_explorer.solvers.batches.max_batch import MaxBatch, max_batch
@@ -17,13 +16,13 @@ from remat_explorer.solvers.batches.max_image import MaxImage, max_image
 from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.jobs.solve_job import SolveJob
 from remat_explorer.solvers.memory.minimum_budget import MinimumBudget, minimum_budget
-from remat_explorer.solvers.memory_at_overhead.memory_at_overhead import MemoryAtOverhead, memory_at_overhead
+from remat_explorer.solvers.memory_at_overhead.memory_search import MemoryAtOverhead, memory_at_overhead
+from remat_explorer.solvers.milp import BACKENDS
 from remat_explorer.solvers.registry import STRATEGIES
 from remat_explorer.solvers.relaxation import Relaxation, relax
 from remat_explorer.solvers.solve import solve
 from remat_explorer.solvers.sweeps.frontier import Frontier
-from remat_explorer.solvers.sweeps.sweep import sweep
-from remat_explorer.solvers.sweeps.sweep_run import Sweep, SweepProgress
+from remat_explorer.solvers.sweeps.sweep_run import Sweep, SweepProgress, sweep
 
 __all__ = [
     "BACKENDS",

@@ -1,16 +1,33 @@
-"""What a strategy is: a function from a graph and a budget to an answer, with limits it must respect."""
+"""What a strategy is: a function from a graph and a budget to an answer, with limits it must respect.
+
+`Limits` is the time and whom to tell, `Progress` what it tells, `Answer` what it returns. `Incumbent` holds the best
+schedule and the highest bound of a running search.
+"""
 
 from __future__ import annotations
 
+import math
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from threading import Lock
 
 from remat_explorer.claims import PROVEN as PROVEN
 from remat_explorer.claims import relative_gap
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
+
+
+def cores() -> int:
+    """The number of cores that this process may use.
+
+    >>> cores() >= 1
+    True
+    """
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
 
 INTERRUPTION = "an interruption"
 MOST_COMPUTATIONS = 300_000  # of a schedule that a search makes: its plan takes seconds and some 100 MB
@@ -72,7 +89,7 @@ class Limits:
 
     Attributes:
         time_limit: seconds of wall time.
-        solver: name of the MILP back end, a key of `remat_explorer.solvers.backends.BACKENDS`.
+        solver: name of the MILP back end, a key of `remat_explorer.solvers.milp.BACKENDS`.
         threads: threads of the back end.
         report: called with a `Progress` whenever something better is known.
         cancelled: asked between steps; once True the strategy returns what it has.
@@ -155,3 +172,77 @@ def time_limit_of(seconds: float) -> str:
 
 Strategy = Callable[..., Answer]
 """A method: graph, budget in bytes (resident bytes included), limits, and its options in; answer out."""
+
+
+class Incumbent:
+    """What a search knows so far; it only gets better. Two threads may work on it at once.
+
+    Args:
+        limits: whom to tell of each better schedule.
+        schedule: one within the budget that is known already, or None.
+        bound: a lower bound on the cost that is known already.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers.checkpoint_all import checkpoint_all
+    >>> known = Incumbent(Limits(report=lambda progress: print(progress.doing, progress.cost)), bound=17.0)
+    >>> known.keep(checkpoint_all(linear(8)))
+    found a better schedule 17.0
+    >>> known.keep(checkpoint_all(linear(8)))
+    >>> known.raise_bound(16.0)
+    >>> known.gap
+    0.0
+    """
+
+    def __init__(self, limits: Limits, schedule: Schedule | None = None, bound: float = 0.0) -> None:
+        self._limits, self._lock = limits, Lock()
+        self.schedule, self.bound = schedule, bound
+
+    @property
+    def cost(self) -> float:
+        """Cost of the best schedule; infinity while there is none."""
+        return math.inf if self.schedule is None else self.schedule.cost
+
+    @property
+    def gap(self) -> float:
+        """Cost less bound: 0 where it is proven that there is no schedule, infinity where neither is known."""
+        return 0.0 if math.isinf(self.bound) else self.cost - self.bound
+
+    def within(self, share: float) -> bool:
+        """Whether the gap is at most a share of the cost, or it is proven that there is no schedule."""
+        return self.gap <= (0.0 if self.schedule is None else share * self.schedule.cost)
+
+    def keep(self, schedule: Schedule | None) -> None:
+        """Take a schedule within the budget if it is cheaper than the best so far, and tell of it."""
+        with self._lock:
+            if schedule is None or schedule.cost >= self.cost:
+                return
+            self.schedule = schedule
+        self.tell("found a better schedule")
+
+    def raise_bound(self, bound: float) -> None:
+        """Take a bound if it is higher.
+
+        Infinity claims that there is no schedule; one in hand refutes that: it was the solver's tolerance.
+        """
+        with self._lock:
+            if self.schedule is None or math.isfinite(bound):
+                self.bound = max(self.bound, bound)
+
+    def tell(self, doing: str) -> None:
+        """Report what is known."""
+        self._limits.tell(doing, self.schedule, self.bound)
+
+    def pass_on(self, progress: Progress) -> None:
+        """Report what a step says: its own bound may be below one that is known already, and its schedule dearer."""
+        bound = max(progress.lower_bound or 0.0, self.bound)
+        own = progress.schedule
+        schedule = self.schedule if own is None or self.cost <= own.cost else own
+        self._limits.report(replace(progress, schedule=schedule, lower_bound=bound))
+
+    def answer(self) -> Answer:
+        """What the search ends with, told as its last report."""
+        solver = self._limits.solver
+        if self.schedule is None and math.isinf(self.bound):
+            return Answer(None, infeasible=True, solver=solver)
+        self.tell("done")
+        return Answer(self.schedule, self.bound, solver=solver)

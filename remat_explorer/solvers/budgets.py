@@ -1,11 +1,49 @@
-"""The budgets of a sweep: given ones, or a number of them where a trade-off curve is worth looking at."""
+"""Budgets of a sweep, given or spaced, and the bytes below which no schedule fits as far as single operations tell."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from remat_explorer.errors import QuantityError, shown
+from remat_explorer.graph import Graph
 from remat_explorer.quantities import parse_budget
+from remat_explorer.solvers.condensed import Condensed
+
+
+def largest_operation(graph: Graph) -> tuple[int, int]:
+    """The operation that needs the most memory for itself, and its bytes: no schedule with stages needs less.
+
+    >>> from remat_explorer.instances import linear
+    >>> largest_operation(linear(8))
+    (9, 3)
+    """
+    needed = Condensed.of(graph).operation_bytes
+    k = int(needed.argmax())
+    return k, int(needed[k])
+
+
+def smallest_budget_with_stages(graph: Graph) -> int:
+    """Bytes below which no schedule with stages fits; resident bytes where operations have several implementations.
+
+    >>> from remat_explorer.instances import linear
+    >>> smallest_budget_with_stages(linear(8))
+    3
+    """
+    return graph.resident_bytes if graph.has_choices else largest_operation(graph)[1]
+
+
+def smallest_budget_without_stages(graph: Graph) -> int:
+    """The same without stages: the persistent outputs of earlier operations may still be to come, and do not count.
+
+    >>> from remat_explorer.instances import linear
+    >>> smallest_budget_without_stages(linear(8))
+    3
+    """
+    if graph.has_choices:
+        return graph.resident_bytes
+    condensed = Condensed.of(graph)
+    return int((condensed.operation_bytes - condensed.base).max()) + graph.resident_bytes
+
 
 MOST_BUDGETS = 1000  # of a sweep, or for each set of an ablation
 CROWDING = 2.0  # budgets grow with this power of their place, so they lie closer where the curve is steep

@@ -35,7 +35,7 @@ from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.base import Answer
 from remat_explorer.solvers.method import Support
 from remat_explorer.solvers.monet.condensed_choices import allowed_codes
-from remat_explorer.solvers.refuting import REFUTED, is_proven_infeasible, require_unrefuted, schedules_at_once
+from remat_explorer.solvers.refutation import REFUTED, is_proven_infeasible, require_unrefuted, schedules_at_once
 from remat_explorer.solvers.registry import method_of
 from remat_explorer.solvers.reserved import RESERVED
 
@@ -228,7 +228,7 @@ def store_solution(question: Question, solution: Solution) -> str:
     return ""
 
 
-def keep(question: Question, solution: Solution) -> None:
+def store_or_warn(question: Question, solution: Solution) -> None:
     """`store_solution` for a caller who watches warnings: a RuntimeWarning says why the solution was not kept."""
     problem = store_solution(question, solution)
     if problem:

@@ -19,7 +19,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Limits, Strategy
-from remat_explorer.solvers.smallest_budget import smallest_budget_with_stages
+from remat_explorer.solvers.budgets import smallest_budget_with_stages
 
 
 class Support(StrEnum):

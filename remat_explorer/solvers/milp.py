@@ -1,17 +1,22 @@
-"""Mixed-integer linear programs, built fast and solved through python-mip.
+"""Mixed-integer linear programs, built fast and solved through python-mip, and the back ends that it reaches.
 
 Columns and rows are numbered from 0; a row is given by columns and coefficients. Facts about python-mip 2.0 that this
-layer absorbs, besides those in `milp_handle`: an expression that names a variable twice keeps only its last
-coefficient; HiGHS completes a partial start with zeros; CBC prints while it solves linear programs; a time limit of
-HiGHS counts over all the linear programs that one model has solved; what an interrupted linear program says of its
-objective is not a bound; HiGHS keeps the number of threads of its first solve; and in an integer program it may
-not look at its clock for a minute, so that a solve which is late is left to itself.
+layer absorbs: an expression that names a variable twice keeps only its last coefficient; HiGHS completes a partial
+start with zeros; CBC prints while it solves linear programs; a time limit of HiGHS counts over all the linear programs
+that one model has solved; what an interrupted linear program says of its objective is not a bound; HiGHS keeps the
+number of threads of its first solve; and in an integer program it may not look at its clock for a minute, so that a
+solve which is late is left to itself.
+
+python-mip makes an object of every row and reads values one variable at a time, which takes longer than solving where
+there are thousands of rows and hundreds of rounds. Both go through its own handle on HiGHS, in one call each, with the
+same result; the long way is taken with another back end, or another version of python-mip.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import math
 import os
 import sys
@@ -19,14 +24,206 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
-from remat_explorer.errors import SolverError
-from remat_explorer.solvers.backends import backend, missing
-from remat_explorer.solvers.milp_handle import WaitingRows, add_rows, reduced_costs, values
+from remat_explorer.errors import SolverError, UnknownNameError
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One MILP solver.
+
+    Attributes:
+        name: the solver's own spelling, for people.
+        mip_name: the name that python-mip expects.
+        prints: whether it writes to standard output although it is told not to.
+        clock_runs_on: whether its time limit for linear programs counts from the first solve of a model on.
+        keeps_threads: whether it keeps its threads for the next solve, one set for each thread of Python that calls it,
+            and refuses to run with another number of them.
+        remedy: what to do where it is missing.
+        frees: the functions with which python-mip frees what belongs to a model, as module, library, names.
+    """
+
+    name: str
+    mip_name: str
+    prints: bool
+    clock_runs_on: bool
+    keeps_threads: bool
+    remedy: str
+    frees: tuple[str, str, tuple[str, ...]] | None = None
+
+    def load(self) -> None:
+        """Import the library, and look up the functions that free a model while there is none.
+
+        cffi looks a function up at its first use, and takes a lock that one thread cannot take twice. Where garbage is
+        collected while the lock is held, a model that is freed for the first time would wait for ever.
+        """
+        if self.frees is not None:
+            module, library, names = self.frees
+            functions = getattr(importlib.import_module(module), library)
+            for name in names:
+                getattr(functions, name)
+
+
+BACKENDS = {
+    "highs": Backend(
+        "HiGHS",
+        "HIGHS",
+        prints=False,
+        clock_runs_on=True,
+        keeps_threads=True,
+        remedy='reinstall the package mip with HiGHS: pip install --force-reinstall "mip[highs]"',
+        frees=("mip.highs", "highslib", ("Highs_destroy",)),
+    ),
+    "cbc": Backend(
+        "CBC",
+        "CBC",
+        prints=True,
+        clock_runs_on=False,
+        keeps_threads=False,
+        remedy="reinstall the package mip with CBC: pip install --force-reinstall mip cbcbox",
+        frees=("mip.cbc", "cbclib", ("Cbc_deleteModel",)),
+    ),
+    "gurobi": Backend(
+        "Gurobi",
+        "GUROBI",
+        prints=True,
+        clock_runs_on=False,
+        keeps_threads=False,
+        remedy='get Gurobi with a licence of your own: pip install "mip[gurobi]", or set GUROBI_HOME to the folder of '
+        "an installation; the solvers 'highs' and 'cbc' came with this package",
+    ),
+}
+
+
+def backend(name: str) -> Backend:
+    """The back end called ``name``.
+
+    Raises:
+        UnknownNameError: if there is none; near matches are listed.
+
+    >>> backend("highs").name
+    'HiGHS'
+    """
+    if name not in BACKENDS:
+        raise UnknownNameError("solver", name, BACKENDS)
+    return BACKENDS[name]
+
+
+def missing_backend(name: str, error: Exception) -> SolverError:
+    """The error that says how to get a back end that could not be loaded.
+
+    Args:
+        name: a key of `BACKENDS`.
+        error: what loading it raised; its first sentence is quoted.
+
+    >>> str(missing("cbc", OSError("no library. Look elsewhere")))[:62]
+    "the solver 'cbc' cannot be loaded: no library; reinstall the p"
+    """
+    reason = " ".join(str(error).split()).split(". ")[0].rstrip(".") or type(error).__name__
+    return SolverError(f"the solver {name!r} cannot be loaded: {reason}; {BACKENDS[name].remedy}")
+
+
+_NEEDED = ("_lib", "_model", "_flush", "_row_committed")
+
+
+@dataclass
+class WaitingRows:
+    """Rows that wait to be added, in compressed form.
+
+    Attributes:
+        starts: where each row's entries begin.
+        columns, coefficients: of all entries; a column may occur twice in a row, and then counts with the sum.
+        senses: "<", ">" or "=" for each row.
+        rights: right-hand sides.
+    """
+
+    starts: list[int] = field(default_factory=list)
+    columns: list[int] = field(default_factory=list)
+    coefficients: list[float] = field(default_factory=list)
+    senses: list[str] = field(default_factory=list)
+    rights: list[float] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def add(self, columns: Sequence[int], coefficients: Sequence[float], sense: str, right: float) -> None:
+        """Add one row."""
+        self.starts.append(len(self.columns))
+        self.columns += columns
+        self.coefficients += coefficients
+        self.senses.append(sense)
+        self.rights.append(right)
+
+    def merged(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Row, column and coefficient of every entry that is not 0, each column once in a row, rows ascending."""
+        columns = np.array(self.columns, dtype=np.int64)
+        lengths = np.diff([*self.starts, len(columns)])
+        rows = np.repeat(np.arange(len(self.starts)), lengths)
+        width = int(columns.max(initial=0)) + 1
+        keys, place = np.unique(rows * width + columns, return_inverse=True)
+        sums = np.bincount(place, weights=np.array(self.coefficients, dtype=float), minlength=len(keys))
+        kept = sums != 0
+        return keys[kept] // width, keys[kept] % width, sums[kept]
+
+
+def add_rows(mip: Any, model: Any, rows: WaitingRows) -> tuple[np.ndarray, bool]:
+    """Add rows to a model of python-mip.
+
+    Args:
+        mip: the package.
+        model: a `mip.Model`.
+        rows: without columns that the model does not have.
+
+    Returns:
+        Which rows were added, those with columns; and whether another contradicts itself, as ``0 >= 1`` does.
+    """
+    row, column, coefficient = rows.merged()
+    senses, rights = np.array(rows.senses), np.array(rows.rights, dtype=float)
+    filled = np.unique(row)
+    empty = np.setdiff1d(np.arange(len(rows)), filled)
+    slack = np.where(senses == "<", rights, np.where(senses == ">", -rights, -np.abs(rights)))
+    contradiction = bool((slack[empty] < -1e-9).any())
+    if not len(filled):
+        return filled, contradiction
+    starts, senses, rights = np.searchsorted(row, filled), senses[filled], rights[filled]
+    if all(hasattr(model.solver, name) for name in _NEEDED):
+        _add_at_once(model.solver, starts, column, coefficient, senses, rights)
+    else:
+        variables, ends = model.vars, [*starts[1:].tolist(), len(row)]
+        for a, b, sense, right in zip(starts.tolist(), ends, senses.tolist(), rights.tolist(), strict=True):
+            of_row = [variables[c] for c in column[a:b].tolist()]
+            model.add_constr(mip.LinExpr(of_row, coefficient[a:b].tolist(), -right, sense))
+    return filled, contradiction
+
+
+def _add_at_once(
+    solver: Any, starts: np.ndarray, column: np.ndarray, coefficient: np.ndarray, senses: np.ndarray, rights: np.ndarray
+) -> None:
+    from mip.highs import check, ffi
+
+    solver._flush()
+    doubles = (np.where(senses == "<", -math.inf, rights), np.where(senses == ">", math.inf, rights), coefficient)
+    lower, upper, entries = (ffi.from_buffer("double[]", part.astype(np.float64).data) for part in doubles)
+    begins, indices = (ffi.from_buffer("int[]", part.astype(np.int32).data) for part in (starts, column))
+    check(solver._lib.Highs_addRows(solver._model, len(starts), lower, upper, len(column), begins, indices, entries))
+    solver._row_committed += len(starts)  # python-mip counts rows itself
+
+
+def values(model: Any) -> np.ndarray:
+    """The last solution, one value per column."""
+    stored = getattr(model.solver, "_x", None)
+    return np.array(stored if stored else [variable.x for variable in model.vars], dtype=float)
+
+
+def reduced_costs(model: Any) -> np.ndarray:
+    """Of the last linear program, one per column."""
+    stored = getattr(model.solver, "_rc", None)
+    return np.array(stored if stored else [variable.rc for variable in model.vars], dtype=float)
+
 
 Sense = Literal["<", ">", "="]
 SLOWNESS = 8e-6  # seconds per column that a back end needs to notice its time limit and to hand the values over
@@ -95,7 +292,7 @@ class Milp:
                 self.backend.load()
                 self._model: Any = mip.Model(sense=mip.MINIMIZE, solver_name=self.backend.mip_name)
         except Exception as error:  # python-mip raises of many kinds: no library, another version's, no licence
-            raise missing(solver, error) from None
+            raise missing_backend(solver, error) from None
         self._model.verbose = 0
         self._model.threads = threads
         self._model.max_mip_gap = self._model.max_mip_gap_abs = RELATIVE_GAP

@@ -20,7 +20,7 @@ from typing import Any, cast
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.solvers.anytime import monet, optimal
-from remat_explorer.solvers.base import Answer, Limits
+from remat_explorer.solvers.base import Answer, Limits, cores
 from remat_explorer.solvers.method import Method
 from remat_explorer.solvers.methods import (
     checkmate_approx,
@@ -38,7 +38,6 @@ from remat_explorer.solvers.methods import (
     torchtitan,
     typed_rules,
 )
-from remat_explorer.solvers.threads import cores
 
 STRATEGIES: dict[str, Method] = {
     "optimal": optimal.METHOD,

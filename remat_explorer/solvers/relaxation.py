@@ -15,7 +15,7 @@ from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.lazy_rows import LivenessRelaxation
 from remat_explorer.solvers.checkmate_problem import CheckmateProblem, StageRows
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.memory.smallest_known import budget_of
+from remat_explorer.solvers.memory.minimum_budget import budget_of
 from remat_explorer.solvers.milp import Milp
 
 

@@ -21,7 +21,7 @@ from remat_explorer.explorer.work import loading, solving
 from remat_explorer.solution import Status
 from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.jobs import solve_job
-from remat_explorer.solvers.sweeps.frontier import joined
+from remat_explorer.solvers.sweeps.frontier import extend_frontier
 from tests.explorer.driven import driver_of, settled, until
 
 
@@ -265,7 +265,7 @@ def test_a_strategy_that_is_what_it_is_is_shown_though_a_cheaper_schedule_is_kno
 
 def test_a_solve_without_time_answers_with_what_the_curve_knows(swept: Any) -> None:
     state = swept.state
-    state.frontier = joined(state.graph, None, [rx.solve(state.graph, 4)])
+    state.frontier = extend_frontier(state.graph, None, [rx.solve(state.graph, 4)])
     state.budget, state.time_limit = 5, 0.0
     swept.solve()
     assert swept.wait(60)

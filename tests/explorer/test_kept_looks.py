@@ -18,7 +18,7 @@ from remat_explorer.explorer.work.kept_looks import NO_MODULE, NOT_YET, keep_loo
 from remat_explorer.explorer.work.loading import find_marks, show_kept
 from remat_explorer.graph import Graph
 from remat_explorer.solvers import Frontier, minimum_budget
-from remat_explorer.solvers.sweeps.frontier import joined
+from remat_explorer.solvers.sweeps.frontier import extend_frontier
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> State:
     monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path))
     chain = rx.linear(8)
     state = State(model="chain", graph=chain, smallest=minimum_budget(chain), checkpoint_all_peak=10)
-    state.frontier = joined(chain, None, [rx.solve(chain, 4), rx.solve(chain, 10)])
+    state.frontier = extend_frontier(chain, None, [rx.solve(chain, 4), rx.solve(chain, 10)])
     state.inputs, state.budget = Inputs(None, ()), 5
     return state
 
@@ -135,7 +135,7 @@ def test_a_graph_with_the_name_of_a_model_is_not_taken_for_it(known: State) -> N
 
 def test_of_a_large_graph_few_schedules_are_kept(known: State, monkeypatch: pytest.MonkeyPatch) -> None:
     assert known.graph is not None
-    known.frontier = joined(known.graph, None, [rx.solve(known.graph, budget) for budget in range(3, 11)])
+    known.frontier = extend_frontier(known.graph, None, [rx.solve(known.graph, budget) for budget in range(3, 11)])
     monkeypatch.setattr("remat_explorer.explorer.work.kept_looks.CHECKED", 3 * known.graph.n)
     assert keep_look(known)
     state = State(model="chain")

@@ -111,9 +111,9 @@ def test_a_better_answer_replaces_a_worse_one_and_a_worse_one_changes_nothing(mo
     found = rx.solve(chain, 6)
     smaller = rx.solve(chain, 4)
     worse = Solution(chain, "optimal", Status.FEASIBLE, 6, smaller.schedule, 17.0, 1.0)
-    first: Any = frontiers.joined(chain, None, [worse])
-    second = frontiers.joined(chain, first, [found])
-    third: Any = frontiers.joined(chain, second, [worse])
+    first: Any = frontiers.extend_frontier(chain, None, [worse])
+    second = frontiers.extend_frontier(chain, first, [found])
+    third: Any = frontiers.extend_frontier(chain, second, [worse])
     assert [(s.cost, s.lower_bound) for s in first.points] == [(26, 17)]
     assert [(s.cost, s.lower_bound) for s in second.points] == [(21, 21)]
     assert [(s.cost, s.lower_bound) for s in third.points] == [(21, 21)]

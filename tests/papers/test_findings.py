@@ -23,9 +23,9 @@ from remat_explorer.papers.p100 import GIB, p100_graph, published_runs, pytorch,
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_overhead, format_share
 from remat_explorer.solvers import checkpoint_all_peak
+from remat_explorer.solvers.budgets import largest_operation
 from remat_explorer.solvers.methods.chen import articulation_split_points, every_sqrt_n
 from remat_explorer.solvers.methods.griewank import binomial_schedule
-from remat_explorer.solvers.smallest_budget import largest_operation
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "findings.md").read_text()

@@ -13,7 +13,7 @@ import torch
 import remat_explorer as rx
 from remat_explorer.cli import machine as module
 from remat_explorer.cli.machine import NEEDED, PACKAGES
-from remat_explorer.solvers import backends
+from remat_explorer.solvers import BACKENDS
 from remat_explorer.solvers.search import compilation
 from tests.project.pages import page
 from tests.project.shell import run
@@ -39,7 +39,7 @@ def test_everything_that_is_needed_is_here_and_the_object_says_what(answers: Any
     assert found["versions"]["torch"] == importlib.metadata.version("torch")
     assert found["devices"]["cpu"]["free_bytes"] <= found["devices"]["cpu"]["total_bytes"]
     assert found["solvers"]["highs"] == found["solvers"]["cbc"] == {"loads": True}
-    assert set(found["solvers"]) == set(backends.BACKENDS)
+    assert set(found["solvers"]) == set(BACKENDS)
     assert found["search"]["compiled"]["ahead"] == compilation.is_compiled()
     assert found["notebooks"]["kernel"]["this_one"]
 

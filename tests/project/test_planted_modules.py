@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.solvers.jobs.processes import Processes
+from remat_explorer.solvers.jobs.worker_process import Processes
 from tests.project.planted import plant, planted
 from tests.thorough import thorough
 

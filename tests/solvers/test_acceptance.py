@@ -13,8 +13,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import relax, solve
 from remat_explorer.solvers.base import Limits, Progress
-from remat_explorer.solvers.bounds.lazy_rows import refuse
-from remat_explorer.solvers.bounds.liveness_model import LivenessModel
+from remat_explorer.solvers.bounds.lazy_rows import LivenessModel, refuse
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp
 from tests.solvers.drawn_graphs import loose_graphs, problems, training_graphs

@@ -25,7 +25,7 @@ from remat_explorer.solvers import cache as cache_module
 from remat_explorer.solvers.base import Answer
 from remat_explorer.solvers.cache import Question, load_solution, store_solution
 from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
-from remat_explorer.solvers.memory import smallest_known
+from remat_explorer.solvers.memory import minimum_budget as smallest_known
 from remat_explorer.solvers.registry import STRATEGIES
 from remat_explorer.solvers.solve import judge
 

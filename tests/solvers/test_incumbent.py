@@ -9,8 +9,7 @@ from dataclasses import replace
 from remat_explorer.instances import linear
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import solve
-from remat_explorer.solvers.base import Limits, Progress
-from remat_explorer.solvers.incumbent import Incumbent
+from remat_explorer.solvers.base import Incumbent, Limits, Progress
 
 
 def schedules() -> list[Schedule]:

@@ -13,7 +13,6 @@ from remat_explorer.instances import linear
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import base, checkpoint_all_peak, milp
 from remat_explorer.solvers.anytime.joint_search import JointSearch
-from remat_explorer.solvers.anytime.joint_search_settings import JointSearchSettings
 from remat_explorer.solvers.base import INTERRUPTION, Answer, Limits
 from remat_explorer.solvers.milp import Milp, MilpOutcome
 from remat_explorer.solvers.registry import STRATEGIES
@@ -23,7 +22,6 @@ from tests.fuzz.file_kinds import choosing
 from tests.solvers.monet.choice_graphs import in_place_only, overwriting, random_graph
 
 UNPROVEN = (Status.FEASIBLE, Status.UNKNOWN)
-LARGE = JointSearchSettings(exact_up_to=0, exact_beside=0)  # small graphs take the steps for large ones
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
@@ -138,7 +136,7 @@ def searched(seed, tick, monkeypatch, time_limit=1000.0):
 
     # `started` is a default factory of the clock that the module had first
     limits = Limits(time_limit, threads=1, report=hear, started=base.time.monotonic())
-    JointSearch(graph, int(0.85 * checkpoint_all_peak(graph)), limits, settings=LARGE).run()
+    JointSearch(graph, int(0.85 * checkpoint_all_peak(graph)), limits, exact_up_to=0, exact_beside=0).run()
     return trail, tick * next(clock)
 
 
@@ -174,7 +172,7 @@ def test_every_step_of_monet_ends_with_a_cancel_after_the_program_that_it_solves
                 cancelled.append(True)
 
         limits = Limits(600, threads=1, report=hear, cancelled=lambda: bool(cancelled))
-        JointSearch(graph, budget, limits, settings=LARGE).run()
+        JointSearch(graph, budget, limits, exact_up_to=0, exact_beside=0).run()
         return sum(solved)
 
     assert search(None) == 0

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remat_explorer.solvers.milp import Milp
-from remat_explorer.solvers.milp_handle import WaitingRows, add_rows
+from remat_explorer.solvers.milp import Milp, WaitingRows, add_rows
 
 COLUMNS = 4
 ENTRY = st.tuples(st.integers(0, COLUMNS - 1), st.integers(-3, 3))

@@ -11,8 +11,8 @@ from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all_peak, solve
 from remat_explorer.solvers.anytime.plain_search import PlainSearch
 from remat_explorer.solvers.base import Limits, Progress
+from remat_explorer.solvers.budgets import largest_operation
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.smallest_budget import largest_operation
 from tests.solvers.drawn_chains import heterogeneous_chain
 
 

@@ -15,7 +15,7 @@ from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all, checkpoint_all_peak, minimum_budget, relax, solve
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.few_moments import few_moments_bound, integral_moments_bound
-from remat_explorer.solvers.bounds.liveness_model import LivenessModel
+from remat_explorer.solvers.bounds.lazy_rows import LivenessModel
 from remat_explorer.solvers.bounds.stages import live_memory
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp

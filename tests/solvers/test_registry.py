@@ -16,7 +16,7 @@ import pytest
 
 import remat_explorer
 from remat_explorer.solvers import STRATEGIES
-from remat_explorer.solvers.threads import cores
+from remat_explorer.solvers.base import cores
 
 METHOD = """
 from remat_explorer.solvers import checkpoint_all

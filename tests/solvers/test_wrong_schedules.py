@@ -15,7 +15,7 @@ from remat_explorer.instances import linear
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import STRATEGIES, SolveJob, checkpoint_all, solve
 from remat_explorer.solvers.base import Answer, Limits, Progress
-from remat_explorer.solvers.messages import pack_progress
+from remat_explorer.solvers.jobs.solve_job import pack_progress
 from remat_explorer.solvers.method import Method
 from tests.thorough import thorough_but
 

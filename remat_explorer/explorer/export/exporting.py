@@ -14,7 +14,7 @@ from remat_explorer.explorer.state.begin_sizes import BEGIN
 from remat_explorer.explorer.state.state import State
 from remat_explorer.quantities import format_bytes
 from remat_explorer.report import Origin, write_report
-from remat_explorer.solvers.sweeps.frontier import joined
+from remat_explorer.solvers.sweeps.frontier import extend_frontier
 
 NOT_SOLVED = "There is no solution yet: solve first."
 NOT_EXECUTED = "This needs an execution: execute the schedule first."
@@ -96,7 +96,7 @@ def _write_sweep(state: State, path: Path) -> None:
 def _write_page(state: State, path: Path) -> None:
     frontier = state.frontier
     if frontier is not None and state.solution is not None and state.measurement is not None:
-        frontier = joined(frontier.graph, frontier, [state.solution])  # what was measured is on the page
+        frontier = extend_frontier(frontier.graph, frontier, [state.solution])  # what was measured is on the page
     if frontier is not None:
         live_page(frontier, permissions=state.permissions, measurement=state.measurement).save(path)
 

@@ -24,7 +24,7 @@ from remat_explorer.quantities import format_bytes
 from remat_explorer.report.html import packed, whole_page
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import Frontier, minimum_budget, solve
-from remat_explorer.solvers.sweeps.frontier import joined
+from remat_explorer.solvers.sweeps.frontier import extend_frontier
 
 if TYPE_CHECKING:
     from remat_explorer.runtime.measurement import Measurement
@@ -135,9 +135,9 @@ def live_page(
     require_arguments(live_page, locals())
     keep_all = solve(shown.graph, "100%", "checkpoint-all")
     assert keep_all.peak is not None
-    frontier = joined(shown.graph, None, [keep_all, shown]) if isinstance(shown, Solution) else shown
+    frontier = extend_frontier(shown.graph, None, [keep_all, shown]) if isinstance(shown, Solution) else shown
     if not frontier.points:
-        frontier = joined(frontier.graph, frontier, [keep_all])
+        frontier = extend_frontier(frontier.graph, frontier, [keep_all])
     smallest, peak = minimum_budget(frontier.graph), keep_all.peak
     recording = Recording(frontier, smallest, peak, permissions=permissions, measurement=measurement)
     documents: dict[str, Any] = {"overview": recording.overview() | {"scenes": recording.presented.scenes(scenes)}}

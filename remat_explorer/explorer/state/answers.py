@@ -15,7 +15,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.monet.selections import Selection
-from remat_explorer.solvers.sweeps.own_points import OwnPoint, assessed
+from remat_explorer.solvers.sweeps.own_points import OwnPoint, assess_schedule
 
 Record = tuple[frozenset[str], frozenset[str], Solution]  # the kinds that were allowed, that are used, and the answer
 
@@ -71,7 +71,7 @@ class Answers:
             if schedule is solution.schedule and proves:
                 solutions.append(solution)
             elif schedule is not None or bound is not None:
-                solutions.append(assessed(solution, solution.budget, schedule, bound))
+                solutions.append(assess_schedule(solution, solution.budget, schedule, bound))
         return solutions
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from remat_explorer.explorer.state.state import State
 from remat_explorer.graph import Graph
 from remat_explorer.solution import Solution
-from remat_explorer.solvers.sweeps.frontier import joined
+from remat_explorer.solvers.sweeps.frontier import extend_frontier
 from remat_explorer.solvers.sweeps.own_points import OwnPoint
 
 
@@ -35,9 +35,9 @@ def join(
         if graph.has_choices:  # anew: what is true of these kinds may not be of those before
             points = [*(before.own if before is not None else ()), *others]
             latest = {(point.strategy, point.budget, point.cost): point for point in points}
-            after = joined(graph, None, state.answers.usable(chosen), latest.values())
+            after = extend_frontier(graph, None, state.answers.usable(chosen), latest.values())
         else:
-            after = joined(graph, before, fresh, others)  # takes milliseconds, so not under the lock
+            after = extend_frontier(graph, before, fresh, others)  # takes milliseconds, so not under the lock
         with state.lock:
             if state.graph is graph and state.frontier is before and state.kinds == chosen:
                 state.frontier = after

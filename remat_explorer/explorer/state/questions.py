@@ -15,7 +15,7 @@ from remat_explorer.solvers import STRATEGIES
 from remat_explorer.solvers.method import Support
 from remat_explorer.solvers.monet.selections import Selection, default_selection
 from remat_explorer.solvers.registry import DEFAULTS, default_strategy, method_of
-from remat_explorer.solvers.sweeps.own_points import assessed
+from remat_explorer.solvers.sweeps.own_points import assess_schedule
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class StateQuestion:
         """An answer on the state's graph without what is not proven of all implementations that are chosen there."""
         if self.selection is None or not chosen or solution.schedule is None or solution.lower_bound is None:
             return solution
-        return assessed(solution, solution.budget, solution.schedule, None)
+        return assess_schedule(solution, solution.budget, solution.schedule, None)
 
 
 def takes_choices(strategy: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from remat_explorer.errors import SolverError
 from remat_explorer.explorer.state.questions import plain_selection
 from remat_explorer.graph import Graph
-from remat_explorer.once import once
+from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.solvers import STRATEGIES
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.method import Method, Support
@@ -16,7 +16,7 @@ from remat_explorer.solvers.methods.checkpoint_sequential import METHOD as CHECK
 from remat_explorer.solvers.methods.checkpoint_sequential import blocks, checkpoint_sequential_candidates
 from remat_explorer.solvers.methods.chen import AP_GREEDY, AP_SQRT_N, require_chain
 from remat_explorer.solvers.methods.rotor import METHOD as ROTOR
-from remat_explorer.solvers.persistent.chain import chain_of
+from remat_explorer.solvers.persistent.block_chain import chain_of
 
 ONLY_CHAINS = "only for chains"  # in a list, where there is room for no more
 ADVICE = (". This strategy", "; use ")  # where an error begins to say what to do instead
@@ -35,7 +35,7 @@ class Suitability:
     is_refused: bool
 
 
-@once
+@memoize_by_identity
 def fits(graph: Graph) -> dict[str, Suitability]:
     """Each strategy that refuses a graph or applies to a part of it only; nothing of those that take it as it is.
 

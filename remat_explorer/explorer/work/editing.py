@@ -18,7 +18,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.base import PROVEN
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
-from remat_explorer.solvers.sweeps.own_points import assessed, bound_at, empty
+from remat_explorer.solvers.sweeps.own_points import assess_schedule, bound_at, unknown_point
 
 BY_HAND = "by hand"  # the strategy of an edited schedule
 SHOWN, EVERYTHING = "shown", "everything"
@@ -124,7 +124,7 @@ def solution_of(state: State, edited: EditedSchedule) -> Solution:
     peak, graph = edited.checked.peak, edited.graph
     budget = state.budget if peak <= state.budget else peak
     bound = bound_at(budget, state.frontier.solutions) if state.frontier is not None else None
-    return assessed(empty(graph, BY_HAND, budget), budget, edited.schedule, bound)
+    return assess_schedule(unknown_point(graph, BY_HAND, budget), budget, edited.schedule, bound)
 
 
 def fits(state: State) -> bool:

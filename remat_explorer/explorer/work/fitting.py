@@ -7,7 +7,7 @@ from typing import Any
 
 from traitlets import TraitError
 
-from remat_explorer.abandoning import Abandoned
+from remat_explorer.cancellation import CaptureCancelled
 from remat_explorer.entry_checks import Seconds, require_arguments
 from remat_explorer.errors import ArgumentError, ModelError, RematError, UnknownNameError, shown
 from remat_explorer.explorer.state.begin_sizes import BEGIN
@@ -63,7 +63,7 @@ class Fitter:
         state, found, refusal = self._state, None, ""
         try:
             found = _fit(state, cancelled)
-        except Abandoned:
+        except CaptureCancelled:
             pass
         except RematError as error:
             refusal = str(error)

@@ -16,7 +16,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import SolveJob
 from remat_explorer.solvers.registry import method_of
-from remat_explorer.solvers.sweeps.own_points import assessed, empty
+from remat_explorer.solvers.sweeps.own_points import assess_schedule, unknown_point
 
 LONGEST = 20.0  # seconds of an improvement, at most
 QUIET = 0.4  # seconds for which the budget must stay as it is before its improvement begins
@@ -147,8 +147,8 @@ class Improver:
                 job.cancel()
                 break
             for report in job.poll()[-1:]:
-                like = empty(graph, strategy, budget)
-                solution = assessed(like, budget, report.schedule, report.lower_bound, seconds=report.seconds)
+                like = unknown_point(graph, strategy, budget)
+                solution = assess_schedule(like, budget, report.schedule, report.lower_bound, seconds=report.seconds)
                 self._take(graph, solution, stop, question.kinds)
         self._take(graph, job.solution(), stop, question.kinds)
 

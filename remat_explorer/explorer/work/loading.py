@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from remat_explorer.abandoning import Abandoned, abandonable
+from remat_explorer.cancellation import CaptureCancelled, cancellable
 from remat_explorer.errors import QuantityError
 from remat_explorer.explorer.state.begin_sizes import BEGIN
 from remat_explorer.explorer.state.frontiers import join
@@ -29,7 +29,7 @@ from remat_explorer.quantities import format_bytes
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import checkpoint_all_peak, minimum_budget, solve
 from remat_explorer.solvers.registry import default_strategy
-from remat_explorer.solvers.search.compiled_search import load_search
+from remat_explorer.solvers.search.planner import load_search
 
 DRAWING = 1.0  # seconds in which the page draws a kept look: while torch is imported, the kernel hardly answers it
 QUICK = 1.0  # seconds for the first schedule within the budget
@@ -123,7 +123,7 @@ def load(
     if early and "torch" not in sys.modules:
         cancelled.wait(DRAWING)
     loaded = None
-    with suppress(Abandoned), abandonable(cancelled.is_set):
+    with suppress(CaptureCancelled), cancellable(cancelled.is_set):
         loaded = source(state)
     if loaded is None or cancelled.is_set():
         state.say(f"Cancelled before {state.model} was captured.", "warning")

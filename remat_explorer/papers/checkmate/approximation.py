@@ -18,7 +18,7 @@ from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import Progress, checkpoint_all_peak, solve
-from remat_explorer.solvers.smallest_budget import largest_operation
+from remat_explorer.solvers.budgets import largest_operation
 
 ROUNDING, FIRST = "checkmate-approx", "first answer"
 METHODS = ("ap-sqrt-n", "ap-greedy", "griewank", ROUNDING, FIRST)

@@ -13,9 +13,9 @@ from remat_explorer.papers.networks import layer_graph
 from remat_explorer.quantities import format_share
 from remat_explorer.solvers import checkpoint_all_peak
 from remat_explorer.solvers.base import Limits
+from remat_explorer.solvers.budgets import largest_operation
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.methods.two_phase_rounding import naive_rounding, solve_linear_program
-from remat_explorer.solvers.smallest_budget import largest_operation
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

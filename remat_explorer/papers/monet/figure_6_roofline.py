@@ -10,8 +10,7 @@ from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
 from remat_explorer.papers.monet.networks import NETWORKS, PUBLISHED, by_network, choice_graph, overhead_curves
 from remat_explorer.quantities import format_overhead, format_share
 from remat_explorer.solvers import ablation, checkpoint_all_peak
-from remat_explorer.solvers.ablation.ablation import Ablation
-from remat_explorer.solvers.ablation.sets_of_kinds import ALL, NONE, called
+from remat_explorer.solvers.ablation.ablation_result import ALL, NONE, Ablation, called
 
 SHARES: dict[Settings, tuple[float, ...]] = {"small": (0.8, 0.65), "full": (0.8, 0.65, 0.5, 0.4, 0.3)}
 SECONDS = {"small": 1.0, "full": 20.0}

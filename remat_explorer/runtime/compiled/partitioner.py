@@ -31,7 +31,7 @@ from remat_explorer.runtime.compiled.joint_program import GraphResult, JointProg
 from remat_explorer.runtime.emitter import Emitter, NodeLookup, needed_after, nodes_read, split_point
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import minimum_budget, solve
-from remat_explorer.solvers.memory.smallest_known import Budget, budget_of, require_budget, smallest_known
+from remat_explorer.solvers.memory.minimum_budget import Budget, budget_of, require_budget, smallest_known
 
 
 def partitioner(

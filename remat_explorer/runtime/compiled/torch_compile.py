@@ -43,7 +43,7 @@ from remat_explorer.plan import Plan
 from remat_explorer.quantities import exact_bytes
 from remat_explorer.runtime.compiled.inductor_fusion import FusionWithinBudget
 from remat_explorer.runtime.compiled.partitioner import Partitioner, PlannedGraph
-from remat_explorer.solvers.memory.smallest_known import Budget, require_budget
+from remat_explorer.solvers.memory.minimum_budget import Budget, require_budget
 
 BACKENDS = ("aot_eager", "inductor")
 MAX_REPLANS = 3  # before the smallest plan, where the measured peak exceeds the budget

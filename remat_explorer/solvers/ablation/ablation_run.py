@@ -19,22 +19,20 @@ from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_seconds
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
-from remat_explorer.solvers.ablation.ablation import Ablation
-from remat_explorer.solvers.ablation.sets_of_kinds import Kinds, called, sets_of
-from remat_explorer.solvers.ablation.smallest_budget import SmallestBudget
+from remat_explorer.solvers.ablation.ablation_result import Ablation, Kinds, SmallestBudget, called, sets_of
 from remat_explorer.solvers.anytime.monet import improve_monet
-from remat_explorer.solvers.backends import backend
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.budgets import require_count, spaced_budgets
-from remat_explorer.solvers.cache import Question, keep, load_solution
+from remat_explorer.solvers.cache import Question, load_solution, store_or_warn
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
-from remat_explorer.solvers.memory.least_with_choices import least_with_choices
-from remat_explorer.solvers.memory.smallest_known import budgets_of
+from remat_explorer.solvers.memory.lowest_peak import least_with_choices
+from remat_explorer.solvers.memory.minimum_budget import budgets_of
+from remat_explorer.solvers.milp import backend
 from remat_explorer.solvers.monet.condensed_choices import allowed_codes
 from remat_explorer.solvers.registry import STRATEGIES, threads_of
-from remat_explorer.solvers.search.compiled_search import load_search
+from remat_explorer.solvers.search.planner import load_search
 from remat_explorer.solvers.solve import judge
-from remat_explorer.solvers.sweeps.own_points import assessed, empty
+from remat_explorer.solvers.sweeps.own_points import assess_schedule, unknown_point
 
 STRATEGY = "monet"
 
@@ -183,7 +181,7 @@ class _Run:
             ended = STRATEGIES[STRATEGY].ended(answer, limits)
             solution = judge(self.graph, budget, STRATEGY, ended, limits.elapsed)
             if self.cache:
-                keep(question.within(solution.seconds) if self.cancelled() else question, solution)
+                store_or_warn(question.within(solution.seconds) if self.cancelled() else question, solution)
         self._points[kinds, budget] = solution
         if solution.schedule is not None:
             self._schedules.append((kinds, Plan.of(solution.schedule).peak, solution.schedule))
@@ -196,9 +194,9 @@ class _Run:
         schedule = min(fitting, key=lambda s: s.cost, default=None)
         bounds = [bound for own, size, bound in self._bounds if set(own) >= set(kinds) and size >= budget]
         bound = max(bounds, default=0.0)
-        like = self._points.get((kinds, budget)) or empty(self.graph, STRATEGY, budget)
+        like = self._points.get((kinds, budget)) or unknown_point(self.graph, STRATEGY, budget)
         finite = max((bound for bound in bounds if math.isfinite(bound)), default=None)
-        return assessed(like, budget, schedule, finite or None, math.isinf(bound))
+        return assess_schedule(like, budget, schedule, finite or None, math.isinf(bound))
 
     def smallest_shared(self) -> dict[Kinds, SmallestBudget]:
         """The smallest budget of each set: the leanest schedule and the highest bound of all that hold for it."""

@@ -32,22 +32,24 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Event
 
 from remat_explorer.graph import Graph
-from remat_explorer.solvers.anytime.joint_candidates import JointCandidates
-from remat_explorer.solvers.anytime.joint_search_settings import JOINT_SEARCH, JointSearchSettings
+from remat_explorer.plan import Plan
+from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.anytime.plain_search import PlainSearch
-from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress
-from remat_explorer.solvers.incumbent import Incumbent
+from remat_explorer.solvers.base import PROVEN, Answer, Incumbent, Limits, Progress
+from remat_explorer.solvers.bounds.few_moments import few_moments_bound
+from remat_explorer.solvers.bounds.point import guides
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.condensed_choices import Codes, CondensedChoices, Tables
 from remat_explorer.solvers.monet.joint_problem import JointProblem
 from remat_explorer.solvers.monet.relaxation_with_choices import RelaxationWithChoices
 from remat_explorer.solvers.monet.selections import (
+    CandidateSelection,
     ChoiceSearch,
     cheapest,
     default,
@@ -56,6 +58,146 @@ from remat_explorer.solvers.monet.selections import (
     smallest,
 )
 from remat_explorer.solvers.monet.windows import WindowSearch, choices_near, switch_runs
+from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule
+
+MOST = 2  # choices that are searched on in one turn
+_CLOSE = 0.02  # relative distance from the cheapest schedule up to which another choice is searched on
+_ROUNDS = 2  # of the first search on with one of the best choices; each later one has twice as many
+
+
+class JointCandidates:
+    """Choices, each with the plain graph that it leaves, its schedules and its bound.
+
+    Args:
+        problem: operations with their ways.
+        budget: bytes, resident bytes included.
+        codes: the implementations of each operation that may be chosen; all if None.
+        incumbent: takes in every schedule that is found.
+        limits: of the whole search, with one thread.
+    """
+
+    def __init__(
+        self,
+        problem: CondensedChoices,
+        budget: int,
+        codes: Codes | None,
+        incumbent: Incumbent,
+        limits: Limits,
+    ) -> None:
+        self.graph, self.budget, self.codes = problem.graph, budget, codes
+        self.incumbent, self.limits = incumbent, limits
+        self._planned: dict[tuple, CandidateSelection] = {}
+
+    @property
+    def nothing_left(self) -> bool:
+        """Whether searches of the best choices have come to their end."""
+        return all(self._is_finished(candidate) for candidate in self.promising())
+
+    def best_schedules(self) -> list[Schedule]:
+        """The incumbent, and the best schedule of each choice, the cheapest first."""
+        best = [candidate.best for candidate in sorted(self._planned.values(), key=_cost)]
+        return [schedule for schedule in (self.incumbent.schedule, *best) if schedule is not None]
+
+    def promising(self) -> list[CandidateSelection]:
+        """The candidates whose schedules are close to the cheapest, the cheapest first."""
+        candidates = sorted(self._planned.values(), key=_cost)
+        if not candidates:
+            return []
+        most = (1 + _CLOSE) * _cost(candidates[0])
+        return [one for one in candidates if not self._is_finished(one) and _cost(one) <= most][:MOST] or candidates[:1]
+
+    def _is_finished(self, candidate: CandidateSelection) -> bool:
+        """Whether a search of a choice has come to its end, or is proven to find nothing cheaper."""
+        return candidate.finished or candidate.bound >= self.incumbent.cost * (1 - PROVEN / 10)
+
+    def of(self, choice: Mapping[int, int]) -> CandidateSelection | None:
+        """The candidate of a choice, the same each time.
+
+        None if it needs an implementation that may not be chosen, or cannot fit.
+        """
+        candidate = CandidateSelection.of(self.graph, choice, self.budget, self.codes) if choice else None
+        if candidate is None or not candidate.keeps_to(self.codes):
+            return None
+        return self._planned.get(candidate.key, candidate)
+
+    def plan(self, choice: Mapping[int, int], doing: str) -> None:
+        """Plan for a moment with these implementations, unless that was done before."""
+        candidate = self.of(choice)
+        if candidate is None or candidate.key in self._planned:
+            return
+        self.incumbent.tell(doing)
+        self._planned[candidate.key] = candidate
+        limits = self.limits
+        condensed, budget = candidate.condensed, self.budget
+        planned = plan_schedule(condensed, budget, limits.left, limits.cancelled)
+        self.incumbent.keep(candidate.take(planned))
+        quiet = replace(limits, report=lambda progress: None)
+        moments = few_moments_bound(condensed, budget, quiet)
+        candidate.bound = moments.bound
+        walks = guides(condensed, moments)
+        if walks and not limits.over:
+            guided = guided_schedule(condensed, budget, walks, lambda: limits.over)
+            self.incumbent.keep(candidate.take(guided))
+
+    def search(self, candidate: CandidateSelection, rounds: int) -> None:
+        """Search on with one choice that may cost less, each time for twice as many rounds as before."""
+        if self._is_finished(candidate):
+            return
+
+        def hear(progress: Progress) -> None:
+            if progress.schedule is not None:
+                self.incumbent.keep(candidate.take(progress.schedule))
+
+        limits = replace(self.limits, report=hear)
+        plain, bound = candidate.plain, candidate.bound
+        search = PlainSearch(candidate.condensed, self.budget, limits, plain, bound)
+        self.incumbent.keep(candidate.take(search.run(rounds * 2**candidate.searches).schedule))
+        candidate.searches += 1
+        candidate.finished, candidate.bound = search.settled, search.incumbent.bound
+
+    def plan_known(self) -> None:
+        """Plan with the implementations of the incumbent's first runs, and begin there where it has no others."""
+        if self.incumbent.schedule is None or self.incumbent.within(PROVEN / 10):
+            return
+        self.plan(first_choice(self.incumbent.schedule), "planning with the implementations of the known schedule")
+        candidate = self.of(first_choice(self.incumbent.schedule))
+        if candidate is not None:
+            lowered = candidate.selection.lower(self.incumbent.schedule)
+            if lowered.violation() is None and Plan.of(lowered).peak <= self.budget:
+                candidate.take(lowered)
+
+    def search_best(self) -> None:
+        """Search on with the best choices."""
+        for candidate in self.promising():
+            if not self.limits.over:
+                self.search(candidate, _ROUNDS)
+
+
+def first_choice(schedule: Schedule) -> dict[int, int]:
+    """The implementation of each mandatory operation's first run, by operation."""
+    return {k: int(schedule.R[t, k]) for t, k in enumerate(schedule.graph.mandatory.tolist())}
+
+
+def _cost(candidate: CandidateSelection) -> float:
+    return math.inf if candidate.best is None else candidate.best.cost
+
+
+# stages times operations up to which the joint program is solved, without the steps for large problems
+EXACT_UP_TO = 2500
+# the same up to which it is solved beside the search, once the integral relaxation has had its share
+EXACT_BESIDE = 12_000
+_DEFAULT_ROUNDS = 4  # of the search with default implementations
+# columns of the relaxation's linear programs together; the one that reaches the number is the last
+_BOUNDING_COLUMNS = 60_000
+_CHANGES = 300  # changes of each of the best choices that walks judge, at most,
+_CHANGED_OPERATIONS = 60_000  # and how many changes times operations: a walk of more operations takes longer
+# of the time for the integral relaxation, at most: it proves, and what is found does not come from it
+_INTEGRAL_SHARE = 0.5
+_NEAR_BUDGETS = (0.85, 0.93, 1.07, 1.15)  # shares of the budget for which the relaxation chooses as well
+_NEAR_COLUMNS = 30_000  # columns of the linear programs for each of them, as above
+_SCHEDULES = 6  # whose implementations are chosen anew, the best ones
+_WINDOWS_EACH = 12  # windows of one turn
+_TURNS = 3  # before a proof, where no second thread takes them beside it
 
 
 class JointSearch:
@@ -67,7 +209,8 @@ class JointSearch:
         limits: time, back end, threads and whom to tell.
         codes: the implementations of each operation that may be chosen; all if None.
         start: a schedule within the budget, and a bound, that are known already; None for either.
-        settings: how the work is divided between the steps.
+        exact_up_to: stages times operations up to which the joint program is solved, without the steps for large ones.
+        exact_beside: the same up to which it is solved beside the search.
     """
 
     def __init__(
@@ -77,13 +220,14 @@ class JointSearch:
         limits: Limits,
         codes: Codes | None = None,
         start: Answer | None = None,
-        settings: JointSearchSettings = JOINT_SEARCH,
+        exact_up_to: int = EXACT_UP_TO,
+        exact_beside: int = EXACT_BESIDE,
     ) -> None:
         self.problem, self.budget, self.codes = CondensedChoices.of(graph, codes), budget, codes
-        self.settings = settings
+        self.exact_up_to, self.exact_beside = exact_up_to, exact_beside
         self.incumbent = Incumbent(limits, bound=self.problem.least_cost)
         self.limits, self.one_thread = limits, replace(limits, threads=1, report=self.incumbent.pass_on)
-        self.candidates = JointCandidates(self.problem, budget, codes, self.incumbent, self.one_thread, settings)
+        self.candidates = JointCandidates(self.problem, budget, codes, self.incumbent, self.one_thread)
         self.chosen_again: set[float] = set()  # costs of schedules whose implementations were chosen anew
         if start is not None:
             self.incumbent.keep(start.schedule)
@@ -99,11 +243,11 @@ class JointSearch:
         if int(self.problem.least_memory.max()) > self.budget:
             return Answer(None, infeasible=True)
         self.tables = Tables(self.problem)
-        self.relaxation = RelaxationWithChoices(self.tables, self.budget, self.settings.relaxation)
-        self.windows = WindowSearch(self.problem, self.budget, settings=self.settings.windows)
+        self.relaxation = RelaxationWithChoices(self.tables, self.budget)
+        self.windows = WindowSearch(self.problem, self.budget)
         if all(len(ways) <= 1 for ways in self.problem.ways) and self._solve_plain():
             return self.incumbent.answer()
-        small = self.problem.graph.stages * self.problem.graph.n <= self.settings.exact_up_to
+        small = self.problem.graph.stages * self.problem.graph.n <= self.exact_up_to
         before = () if small else (self._plan_defaults,)
         near = () if small else (self._plan_near_budgets,)
         large = () if small else (self._search_defaults, self._change_choices, self._choose_again, self._alternate)
@@ -134,7 +278,7 @@ class JointSearch:
             self.incumbent.tell(progress.doing)
 
         limits, bound = replace(self.limits, report=hear), self.incumbent.bound
-        answer = PlainSearch(candidate.condensed, self.budget, limits, None, bound, self.settings.plain).run()
+        answer = PlainSearch(candidate.condensed, self.budget, limits, None, bound).run()
         self.incumbent.keep(candidate.take(answer.schedule))
         self.incumbent.raise_bound(math.inf if answer.infeasible else answer.lower_bound or 0.0)
         return True
@@ -147,7 +291,7 @@ class JointSearch:
     def _search_defaults(self) -> None:
         candidate = self.candidates.of(default_or_leaner(self.tables))
         if candidate is not None:
-            self.candidates.search(candidate, self.settings.defaults)
+            self.candidates.search(candidate, _DEFAULT_ROUNDS)
 
     def _plan_by_rules(self) -> None:
         if self.incumbent.schedule is not None:
@@ -157,25 +301,21 @@ class JointSearch:
                 self.candidates.plan(rule(self.tables), f"planning with the {rule.__name__} implementations")
 
     def _plan_near_budgets(self) -> None:
-        settings = self.settings
-        shares, columns = settings.near_budgets, settings.near_budget
-        for choice in choices_near(self.tables, self.budget, shares, self.one_thread, columns, settings.relaxation):
+        for choice in choices_near(self.tables, self.budget, _NEAR_BUDGETS, self.one_thread, _NEAR_COLUMNS):
             self.candidates.plan(choice, "planning with the implementations for other budgets")
             if self.settled:
                 return
 
     def _relax(self) -> None:
         self.incumbent.tell("bounding from a few moments, with choices")
-        improved = self.relaxation.improve(
-            self.one_thread, False, self.incumbent.schedule, columns=self.settings.bounding
-        )
+        improved = self.relaxation.improve(self.one_thread, False, self.incumbent.schedule, columns=_BOUNDING_COLUMNS)
         self.incumbent.raise_bound(improved.bound)
         self.candidates.plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
 
     def _change_choices(self) -> None:
         """Changes of the best choice after which walks cost less."""
         self.incumbent.tell("changing implementations")
-        changes = min(self.settings.changes, self.settings.changing // self.problem.graph.n)
+        changes = min(_CHANGES, _CHANGED_OPERATIONS // self.problem.graph.n)
         for candidate in self.candidates.promising():
             chosen = dict(zip(candidate.selection.operations, candidate.selection.codes, strict=True))
             search = ChoiceSearch(self.tables, chosen, codes=self.codes)
@@ -185,7 +325,7 @@ class JointSearch:
 
     def _bound_integrally(self) -> None:
         """Rounds of the integral relaxation, which only proves, for a share of the time at most."""
-        seconds = self.settings.integral * self.limits.left
+        seconds = _INTEGRAL_SHARE * self.limits.left
         limits = replace(self.one_thread, time_limit=self.limits.elapsed + seconds)
         self.incumbent.raise_bound(self.relaxation.improve(limits, True, self.incumbent.schedule).bound)
 
@@ -203,7 +343,7 @@ class JointSearch:
     def _choose_again(self) -> None:
         """The implementations of the best schedules of all choices anew; and a plan with the best of them."""
         self.incumbent.tell("choosing implementations for the best schedules")
-        for schedule in self.candidates.best_schedules()[: self.settings.schedules]:
+        for schedule in self.candidates.best_schedules()[:_SCHEDULES]:
             if self.limits.over or self.settled:
                 return
             if schedule.cost not in self.chosen_again:
@@ -218,7 +358,7 @@ class JointSearch:
             if not self.settled and not self.limits.over:
                 self.candidates.plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
             graph = self.problem.graph
-            if graph.stages * graph.n <= self.settings.exact_beside and not self.settled:
+            if graph.stages * graph.n <= self.exact_beside and not self.settled:
                 self._improve_beside(second, self._solve_exactly)
             while not self.limits.over and not self.settled and not self._nothing_left():
                 self._choose_again()
@@ -239,7 +379,7 @@ class JointSearch:
                 ended.set()
 
         def improve() -> None:
-            turns = itertools.count() if self.limits.threads > 1 else range(self.settings.turns)
+            turns = itertools.count() if self.limits.threads > 1 else range(_TURNS)
             for _ in turns:
                 if ended.is_set() or self.limits.over or self.settled or self._nothing_left():
                     break
@@ -264,7 +404,7 @@ class JointSearch:
 
     def _search_windows(self) -> None:
         """Some windows of the incumbent, unless there is none left."""
-        for _ in range(self.settings.windows_each):
+        for _ in range(_WINDOWS_EACH):
             if self.incumbent.schedule is None or self.limits.over or self.settled:
                 break
             if self.windows.nothing_left(self.incumbent.cost):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from remat_explorer.graph import Graph
 from remat_explorer.solvers.anytime.plain_search import PlainSearch
-from remat_explorer.solvers.anytime.together import plan_each, solve_together
+from remat_explorer.solvers.anytime.sweep_search import plan_each, solve_together
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.method import BackgroundSweep, Method, Support, Together

@@ -30,30 +30,63 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.anytime.chain_guides import chain_guides
-from remat_explorer.solvers.anytime.constructed import constructed
-from remat_explorer.solvers.anytime.plain_search_settings import PLAIN_SEARCH, PlainSearchSettings
-from remat_explorer.solvers.base import Answer, Limits
-from remat_explorer.solvers.bounds.few_moments import few_moments_bound
+from remat_explorer.solvers.anytime.chain_starts import chain_guides, constructed_schedules
+from remat_explorer.solvers.base import Answer, Incumbent, Limits
+from remat_explorer.solvers.bounds.few_moments import FEW_MOMENTS, FewMomentsSettings, few_moments_bound
 from remat_explorer.solvers.bounds.point import Point, guides, guides_to
-from remat_explorer.solvers.bounds.refinement import Refinement, run_again_in, solve_within
+from remat_explorer.solvers.bounds.refinement import (
+    REFINEMENT,
+    Refinement,
+    RefinementSettings,
+    run_again_in,
+    solve_within,
+)
 from remat_explorer.solvers.bounds.stages import cost_step
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.incumbent import Incumbent
 from remat_explorer.solvers.methods.griewank import binomial_bound
-from remat_explorer.solvers.reversal.bound import reversal_bound
+from remat_explorer.solvers.reversal.reversal_bound import reversal_bound
 from remat_explorer.solvers.search.exact_search import search_exactly
-from remat_explorer.solvers.search.guide import Guide
-from remat_explorer.solvers.search.local_search import LocalSearch
+from remat_explorer.solvers.search.local_search import LOCAL_SEARCH, LocalSearch, LocalSearchSettings
 from remat_explorer.solvers.search.planner import cheapest_walk, guided_schedule, plan_schedule
-from remat_explorer.solvers.search.walks import within
+from remat_explorer.solvers.search.walks import Guide, if_within
 
 SEED = 0
 SETTLED = 1e-7  # relative gap up to which the search has ended: less than a solver's tolerance tells nothing
+_SETS_UP_TO = 100  # operations up to which sets of values in memory are searched
+_BRIEF_SETS = 20_000  # sets that the first two of these searches look at, at most
+_FIRST = 50_000  # iterations of the local search before the first bound, at most
+_BOUNDING_SHARE = 0.3  # of the time that is left, at most, for the few-moments relaxation
+_WIDE = 0.02  # relative gap beyond which a path is bounded in reverse, and walks follow persistent checkpoints
+_CHECKPOINTING_SHARE = 0.2  # of the time that is left, at most, for the program that finds them
+_SINGLE_UP_TO = 30  # operations up to which every stage is single from the beginning of the refinement
+_LEAST_EACH = 3000  # iterations of the local search in a round of the refinement, at least, for each operation
+# iterations in a round for each unit of the refinement's effort in the round before, divided by the operations
+_PACE = 3000
+_LEAST_PACE = 3  # but at least so many,
+_MOST_PACE = 8  # and at most so many
+_MOST = 2_000_000  # iterations of the local search in a round, at most
+_RESTRICTING_SHARE = 0.3  # of the time that is left, at most, for the integer program near a relaxation's point
+
+
+@dataclass(frozen=True)
+class PlainSearchSettings:
+    """How long each step of `plain_search` works, and on which problems."""
+
+    long_sets_up_to: int = 40  # operations up to which the third search over sets, a long one, follows the first bound
+    long_sets: int = 2_000_000  # sets that it looks at, at most
+    first_each: int = 150  # iterations of the local search before the first bound for each operation
+    # iterations of the local search in a round of the refinement, at least, or `_LEAST_EACH`, where that is less
+    least: int = 150_000
+    local: LocalSearchSettings = LOCAL_SEARCH
+    moments: FewMomentsSettings = FEW_MOMENTS
+    refinement: RefinementSettings = REFINEMENT
+
+
+PLAIN_SEARCH = PlainSearchSettings()
 
 
 class PlainSearch:
@@ -87,7 +120,7 @@ class PlainSearch:
     @cached_property
     def local(self) -> LocalSearch:
         """The local search, once it is needed."""
-        return LocalSearch(self.condensed, self.budget, SEED, self.settings.planner.local)
+        return LocalSearch(self.condensed, self.budget, SEED, self.settings.local)
 
     @property
     def settled(self) -> bool:
@@ -107,17 +140,17 @@ class PlainSearch:
 
     def _search_first(self) -> None:
         """Below the cost of a walk, before any time goes into a better schedule: tiny problems end here."""
-        if self.condensed.n > self.settings.sets_up_to or self.planned:
+        if self.condensed.n > _SETS_UP_TO or self.planned:
             return
-        walk = cheapest_walk(self.condensed, self.budget, self.settings.planner)
+        walk = cheapest_walk(self.condensed, self.budget)
         cost = math.inf if walk is None else float(walk.counts(self.condensed.n) @ self.condensed.costs)
-        self._search_sets(self.settings.brief_sets, cost)
+        self._search_sets(_BRIEF_SETS, cost)
         if walk is not None and self.incumbent.schedule is None:
-            self.incumbent.keep(within(self.condensed.schedule(walk), self.budget))
+            self.incumbent.keep(if_within(self.condensed.schedule(walk), self.budget))
 
     def _search_briefly(self) -> None:
-        if self.condensed.n <= self.settings.sets_up_to:
-            self._search_sets(self.settings.brief_sets, self.incumbent.cost)
+        if self.condensed.n <= _SETS_UP_TO:
+            self._search_sets(_BRIEF_SETS, self.incumbent.cost)
 
     def _search_long(self) -> None:
         settings = self.settings
@@ -138,18 +171,18 @@ class PlainSearch:
     def _plan(self) -> None:
         self.incumbent.tell("planning")
         if not self.planned:
-            for schedule in constructed(self.condensed, self.budget, self.limits):
+            for schedule in constructed_schedules(self.condensed, self.budget, self.limits):
                 self.incumbent.keep(schedule)
             if self.settled:
                 return
             seconds, cancelled = self.limits.left / 4, self.limits.cancelled
-            self.incumbent.keep(plan_schedule(self.condensed, self.budget, seconds, cancelled, self.settings.planner))
+            self.incumbent.keep(plan_schedule(self.condensed, self.budget, seconds, cancelled, self.settings.local))
         if not self.settled:
-            self._search_locally(min(self.settings.first, self.settings.first_each * self.condensed.n))
+            self._search_locally(min(_FIRST, self.settings.first_each * self.condensed.n))
 
     def _bound_from_moments(self) -> None:
         self.incumbent.tell("bounding from a few moments")
-        limits, settings = self.limits.share(self.settings.bounding), self.settings.moments
+        limits, settings = self.limits.share(_BOUNDING_SHARE), self.settings.moments
         self.moments = few_moments_bound(self.condensed, self.budget, limits, self.incumbent.schedule, settings)
         self.incumbent.raise_bound(self.moments.bound)
         walks = guides(self.condensed, self.moments)
@@ -157,34 +190,34 @@ class PlainSearch:
             self._walk(walks)
 
     def _bound_from_reversal(self) -> None:
-        if self.incumbent.within(self.settings.wide):
+        if self.incumbent.within(_WIDE):
             return
         self.incumbent.tell("bounding a path in reverse")
         self.incumbent.raise_bound(reversal_bound(self.condensed, self.budget, lambda: self.limits.over))
 
     def _follow_checkpoints(self) -> None:
         """Walks that keep what persistent checkpoints of blocks are."""
-        if self.incumbent.within(self.settings.wide):
+        if self.incumbent.within(_WIDE):
             return
         self.incumbent.tell("looking for the best checkpoints of blocks")
-        share = self.limits.share(self.settings.checkpointing)
+        share = self.limits.share(_CHECKPOINTING_SHARE)
         if guides := chain_guides(self.condensed, self.budget, lambda: share.over):
             self._walk(guides)
 
     def _refine(self) -> None:
         """Rounds of a higher bound and a better schedule, beside each other if there is a second thread."""
         settings = self.settings
-        small = self.condensed.n <= settings.single_up_to
+        small = self.condensed.n <= _SINGLE_UP_TO
         singles = range(self.condensed.n) if small else self.moments.moments
         refinement = Refinement(
             self.condensed, self.budget, self.limits, singles, self.incumbent.bound, settings.refinement
         )
-        least = min(settings.least, settings.least_each * self.condensed.n)
-        pace = min(max(settings.pace // self.condensed.n, settings.least_pace), settings.most_pace)
+        least = min(settings.least, _LEAST_EACH * self.condensed.n)
+        pace = min(max(_PACE // self.condensed.n, _LEAST_PACE), _MOST_PACE)
         with ThreadPoolExecutor(1) as second:
             while not self.limits.over and not self.settled and not refinement.finished and self.rounds > 0:
                 self.rounds -= 1
-                iterations = min(max(least, pace * refinement.effort), settings.most)
+                iterations = min(max(least, pace * refinement.effort), _MOST)
                 self._beside(second, lambda: refinement.advance(self.incumbent.schedule), iterations)
                 self.incumbent.raise_bound(refinement.bound)
                 self.incumbent.keep(refinement.schedule)
@@ -214,12 +247,12 @@ class PlainSearch:
         self._walk(guides_to(*point.held()))
         if integral and not self.settled:
             self.incumbent.tell("looking for a schedule near the relaxation")
-            limits, settings = self.limits.share(self.settings.restricting), self.settings.restricted
+            limits = self.limits.share(_RESTRICTING_SHARE)
             again, incumbent = run_again_in(point), self.incumbent.schedule
-            self.incumbent.keep(solve_within(self.condensed, self.budget, again, limits, incumbent, settings))
+            self.incumbent.keep(solve_within(self.condensed, self.budget, again, limits, incumbent))
 
     def _walk(self, guides: list[Guide]) -> None:
         """Walks that follow guides now, and whenever the local search begins with one."""
-        local = self.settings.planner.local
+        local = self.settings.local
         self.incumbent.keep(guided_schedule(self.condensed, self.budget, guides, lambda: self.limits.over, local))
         self.local.guide(guides)

@@ -6,8 +6,16 @@ multiplied by z = B / b, therefore says with sizes at B, and with base_t(0) for 
 
     sum over v of M_v s[t,v] + (all else at B) - base_t(0) <= z (memory - base_t(0)),
 
-and the cost of recomputation, likewise, that it is at most spare z + growth B. So the least z of `least_memory` proves
-b <= B / z. Where sizes are proportional to the batch once is enough; else the smaller B gives sharper sizes.
+and the cost of recomputation, likewise, that it is at most spare z + growth B. So the least z proves b <= B / z. Where
+sizes are proportional to the batch once is enough; else the smaller B gives sharper sizes.
+
+The least z comes from the few-moments relaxation with memory as the objective and cost as a row: with s, x and the rows
+between moments as in `few_moments`, and for each moment t
+
+    sum over v of M_v s[t,v] + (outputs and transient bytes of t) + base_t - offset_t <= z gain_t,
+    sum over k of C_k x_k <= spare + growth z,
+
+minimize z. With offset 0 and gain 1 byte, z is the peak, of every schedule that keeps to the limit on cost.
 
 Source: section 6.4 of Checkmate (MLSys 2020), problem (9) with the batch as a variable and the limit (10) on the cost,
 without the quadratic constraints.
@@ -16,18 +24,242 @@ without the quadratic constraints.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from remat_explorer.errors import GraphError
+from remat_explorer.errors import GraphError, QuantityError, shown
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.batches.batch_scaling import BatchScaling
-from remat_explorer.solvers.batches.overhead_limit import OverheadLimit, allowed_recomputation
-from remat_explorer.solvers.bounds.few_moments import MomentsBound
+from remat_explorer.solvers.bounds.few_moments import (
+    MomentsBound,
+    MomentsProblem,
+    estimated_memory,
+    first_moments,
+    worst_operations,
+)
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.memory.least_memory import Allowance, LeastFactor, integral_least_factor, least_factor
+from remat_explorer.solvers.linear_expression import require_columns
+from remat_explorer.solvers.milp import Milp
+
+ONE_EXTRA_FORWARD = "one extra forward"
+OverheadLimit = str | float | None
+MOST = 1e6  # no schedule costs so many times as much as keeping everything
+_PERCENT = re.compile(r"((?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+))\s*%")
+_HINT = f'write "{ONE_EXTRA_FORWARD}", a ratio of at least 1 such as 1.3, or a percentage such as "10%"'
+
+
+def allowed_recomputation(costs: np.ndarray, is_backward: np.ndarray, limit: OverheadLimit) -> float:
+    """Cost beyond that of running every operation once.
+
+    Args:
+        costs: C, cost of each operation, float of shape (n,).
+        is_backward: which operations belong to the backward pass, bool of shape (n,).
+        limit: "one extra forward" (Checkmate, MLSys 2020, (10)), a ratio to keeping everything, a percentage
+            on top of it, or None for no limit.
+
+    Raises:
+        QuantityError: if the limit is none of these.
+
+    >>> costs, is_backward = np.array([1.0, 2.0, 6.0]), np.array([False, False, True])
+    >>> [round(allowed_recomputation(costs, is_backward, limit), 9) for limit in ("one extra forward", 1.5, "10%")]
+    [3.0, 4.5, 0.9]
+    """
+    if limit is None:
+        return math.inf
+    if limit == ONE_EXTRA_FORWARD:
+        return float(costs[~is_backward].sum())
+    return _share(limit) * float(costs.sum())
+
+
+def _share(limit: str | float) -> float:
+    percent = isinstance(limit, str) and _PERCENT.fullmatch(limit.strip())
+    try:
+        share = math.nan if isinstance(limit, bool) else float(percent[1]) / 100 if percent else float(limit) - 1
+    except (TypeError, ValueError, OverflowError):
+        share = math.nan
+    if not 0 <= share <= MOST:
+        raise QuantityError(f"{shown(limit)} is no limit on the overhead; {_HINT}")
+    return share
+
+
+_MOST_INTEGRAL = 32  # moments of the integer program in the end, at most
+_SHORT_OF_MEMORY = 1e-3  # share of the memory by which an estimate must exceed it for a moment to be added there
+
+
+@dataclass(frozen=True)
+class LeastMemorySettings:
+    """How many moments there are."""
+
+    first: int = 4  # moments at first
+    most: int = 16  # moments of the linear program in the end, at most
+    added: int = 3  # moments that a round adds, at most
+
+
+LEAST_MEMORY = LeastMemorySettings()
+
+
+@dataclass(frozen=True, eq=False)
+class Allowance:
+    """What may be used, as a line in z.
+
+    Attributes:
+        offset: bytes of each stage that are taken off its demand, float of shape (n,).
+        gain: bytes that each stage may use per unit of z, float of shape (n,), above 0.
+        spare: cost of recomputation that is allowed at z = 0; infinity for no limit.
+        growth: cost of recomputation that is allowed per unit of z.
+    """
+
+    offset: np.ndarray
+    gain: np.ndarray
+    spare: float
+    growth: float = 0.0
+
+
+@dataclass(frozen=True)
+class LeastFactor:
+    """A lower bound on z, infinity if the limit on cost cannot be kept, and what the relaxation holds at it.
+
+    Attributes:
+        z: no schedule does with a smaller factor.
+        relaxed: moments, s and x of the point that attains it, for guided walks; its ``bound`` is not a cost.
+        settled: whether the last integer program was solved to its end.
+    """
+
+    z: float
+    relaxed: MomentsBound
+    settled: bool = False
+
+
+class LeastMemoryProblem(MomentsProblem):
+    """Columns and rows for chosen moments; column 0 is z, the objective, up to ``most``."""
+
+    def __init__(
+        self, condensed: Condensed, allowance: Allowance, moments: list[int], milp: Milp, most: float = math.inf
+    ) -> None:
+        super().__init__(condensed, structural_factor(condensed, allowance)[1], moments, milp)
+        self.allowance, self.cost_scale = allowance, 0.0
+        self.z = milp.column(cost=1.0, upper=most)
+
+    def build(self, limits: Limits) -> bool:
+        """Add everything; False if the time ran out before the end."""
+        if not super().build(limits):
+            return False
+        allowance, costs = self.allowance, self.condensed.costs
+        if math.isfinite(allowance.spare):
+            unit = max(float(costs.max(initial=0.0)), abs(allowance.spare), 1e-300)
+            again = [(-float(costs[k]) / unit, int(self.x[q, k])) for q, k in np.argwhere(self.x >= 0) if costs[k]]
+            growth = (allowance.growth / unit, self.z)
+            require_columns(self.milp, [*again, growth], ">", -allowance.spare / unit)
+        return True
+
+    def limit_memory(self, t: int, held: list[tuple[float, int]]) -> None:
+        """What is ``held`` during the first run of t, in units, and what t itself needs is within z gain_t."""
+        problem, allowance = self.condensed, self.allowance
+        own = float(problem.base[t] + problem.output_bytes[t] + problem.transient[t] - allowance.offset[t])
+        terms = [(-size, column) for size, column in held]
+        gain = (float(allowance.gain[t]) / self.unit, self.z)
+        require_columns(self.milp, [*terms, gain], ">", own / self.unit)
+
+
+def structural_factor(condensed: Condensed, allowance: Allowance) -> tuple[float, int]:
+    """The z below which some operation does not fit for itself alone, and the memory in bytes that it needs.
+
+    >>> from remat_explorer.instances import linear
+    >>> chain = Condensed.of(linear(8))
+    >>> structural_factor(chain, Allowance(np.zeros(17), np.ones(17), 9.0))
+    (3.0, 3)
+    """
+    own = condensed.operation_bytes
+    factors = (own - allowance.offset) / allowance.gain
+    k = int(factors.argmax())
+    return float(factors[k]), int(own[k])
+
+
+def least_factor(
+    condensed: Condensed, allowance: Allowance, limits: Limits, settings: LeastMemorySettings = LEAST_MEMORY
+) -> LeastFactor:
+    """The best bound of the linear program, while moments are added where memory seems to be short.
+
+    Args:
+        condensed: n operations and their groups of values.
+        allowance: what may be used at each z.
+        limits: time and back end.
+        settings: of the moments.
+
+    >>> from remat_explorer.instances import linear
+    >>> chain, peak = Condensed.of(linear(8)), Allowance(np.zeros(17), np.ones(17), spare=9.0)
+    >>> round(least_factor(chain, peak, Limits()).z, 6)  # at cost 26; a peak of 4 can be attained
+    3.6
+    """
+    z, budget = structural_factor(condensed, allowance)
+    best = LeastFactor(z, MomentsBound(0.0))
+    moments = first_moments(condensed, budget, settings.first)
+    while moments and not limits.over:
+        problem = LeastMemoryProblem(condensed, allowance, moments, Milp(limits.solver, limits.threads, relaxed=True))
+        if not problem.build(limits):
+            break
+        outcome = problem.milp.solve(limits.left, cancelled=limits.cancelled)
+        if outcome.status == "infeasible":
+            return LeastFactor(math.inf, MomentsBound(0.0, tuple(moments)))
+        if outcome.values is None:
+            break
+        if outcome.bound >= best.z or best.relaxed.s is None:
+            best = LeastFactor(max(best.z, outcome.bound), _point(problem, outcome.values))
+        shortage = estimated_memory(problem, outcome.values) - allowance.offset - outcome.bound * allowance.gain
+        count = min(settings.added, settings.most - len(moments))
+        added = worst_operations(shortage, moments, count, _SHORT_OF_MEMORY * budget)
+        if not added:
+            break
+        moments = sorted({*moments, *added})
+    return best
+
+
+def integral_least_factor(
+    condensed: Condensed,
+    allowance: Allowance,
+    start: LeastFactor,
+    limits: Limits,
+    most: float = math.inf,
+    settings: LeastMemorySettings = LEAST_MEMORY,
+) -> LeastFactor:
+    """The bound with s binary, from the moments of ``start``, more of which are added between solves: slower, higher.
+
+    Args:
+        condensed: n operations and their groups of values.
+        allowance: what may be used at each z.
+        start: a bound, with its moments.
+        limits: time and back end.
+        most: a larger z is of no interest; where none up to here remains, the bound is infinity.
+        settings: of the moments.
+    """
+    best, moments = start, list(start.relaxed.moments)
+    budget = structural_factor(condensed, allowance)[1]
+    while moments and not limits.over:
+        problem = LeastMemoryProblem(condensed, allowance, moments, Milp(limits.solver, limits.threads), most)
+        if not problem.build(limits):
+            break
+        outcome = problem.milp.solve(limits.left, cancelled=limits.cancelled)
+        if outcome.status == "infeasible":
+            return LeastFactor(math.inf, best.relaxed, settled=True)
+        relaxed = best.relaxed if outcome.values is None else _point(problem, outcome.values)
+        best = LeastFactor(max(best.z, outcome.bound), relaxed, outcome.status == "optimal")
+        if outcome.values is None or not best.settled:
+            break
+        shortage = estimated_memory(problem, outcome.values) - allowance.offset - best.z * allowance.gain
+        count = min(settings.added, _MOST_INTEGRAL - len(moments))
+        added = worst_operations(shortage, moments, count, _SHORT_OF_MEMORY * budget)
+        if not added:
+            break
+        moments = sorted({*moments, *added})
+    return best
+
+
+def _point(problem: LeastMemoryProblem, values: np.ndarray) -> MomentsBound:
+    return MomentsBound(0.0, tuple(problem.moments), *problem.presence(values))
+
 
 CAUTION = 1e-6  # relative, on a factor that a solver computed: towards a weaker bound
 REFINEMENTS = 3

@@ -1,29 +1,237 @@
-"""The largest batch whose training step fits into a memory, at a limited overhead: Checkmate's section 6.4."""
+"""The largest batch whose training step fits into a memory, at a limited overhead: Checkmate's section 6.4.
+
+Bounds from above and schedules from below, until they meet or the time is up. A schedule that was planned for one batch
+often fits a larger one; how large is read off its timeline, since the memory at every statement is a line in the batch.
+What is found is believed only once the checker agrees at its own batch.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from remat_explorer.checker import check_schedule
+from remat_explorer.checker import Checked, check_schedule
 from remat_explorer.entry_checks import Count, Seconds, Threads, require_arguments
 from remat_explorer.errors import GraphError, ScheduleError
 from remat_explorer.graph import Graph
+from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, parse_bytes
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.backends import backend
+from remat_explorer.solvers.anytime.optimal import solve_optimal
 from remat_explorer.solvers.base import Limits, Progress
-from remat_explorer.solvers.batches.batch_bound import BatchProblem
+from remat_explorer.solvers.batches.batch_bound import (
+    CAUTION,
+    ONE_EXTRA_FORWARD,
+    BatchBound,
+    BatchProblem,
+    OverheadLimit,
+    allowed_recomputation,
+    integral_batch_bound,
+    largest_operation_batch,
+    relaxed_batch_bound,
+)
 from remat_explorer.solvers.batches.batch_scaling import BatchScaling
-from remat_explorer.solvers.batches.batch_search import BatchSearch
-from remat_explorer.solvers.batches.overhead_limit import ONE_EXTRA_FORWARD, OverheadLimit, allowed_recomputation
-from remat_explorer.solvers.search.compiled_search import load_search
+from remat_explorer.solvers.bounds.few_moments import MomentsBound, few_moments_bound
+from remat_explorer.solvers.bounds.point import guides
+from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.milp import backend
+from remat_explorer.solvers.search.local_search import LocalSearch
+from remat_explorer.solvers.search.planner import guided_schedule, load_search, plan_schedule
+
+PLANNING, RELAXING = 2.0, 5.0  # seconds for one batch, at most
+INTEGRAL, SEARCHING = 0.5, 0.25  # shares of the time that is left, for the integer program and for one batch, at most
+NEAR = 0.005  # share of a batch, to which it is known before the first linear program
+SMALL = 100  # operations up to which the optimal strategy decides the batches that are left
+ITERATIONS = 100_000  # of local search between two looks at the cost
+
+
+class BatchSearch:
+    """The largest batch with a schedule, and the bound on it; both improve from step to step.
+
+    Attributes:
+        found: the checked schedule of the largest batch so far, or None.
+        batch: that batch, 0 for none.
+        upper_bound: no schedule has a larger batch.
+        operation: the operation that alone fits no larger batch than the first bound.
+        checkpoint_all_batch: the largest batch of keeping everything, 0 for none.
+    """
+
+    def __init__(self, problem: BatchProblem, limits: Limits) -> None:
+        self.problem, self.limits = problem, limits
+        self.found: Checked | None = None
+        self.batch = 0
+        self.upper_bound, self.operation = largest_operation_batch(problem)
+        self.bound: BatchBound | None = None
+        self.too_dear: dict[int, Schedule] = {}
+        self.checkpoint_all_batch = 0
+
+    def run(self) -> None:
+        """All steps, the cheap ones first."""
+        if self.upper_bound < 1:
+            return
+        kept = checkpoint_all(self.problem.scaling.graph)
+        self._keep(kept, 1)
+        self.checkpoint_all_batch = self.batch
+        small = self.problem.scaling.graph.n <= SMALL
+        last = self._solve_between if small else self._search_between
+        for step in (self._plan_for_bound, self._plan, self._relax, self._plan_between, self._prove, last):
+            if self.limits.over or self.settled:
+                break
+            step()
+        self._tell("done")
+
+    @property
+    def settled(self) -> bool:
+        """Whether the batch is proven to be the largest."""
+        return self.batch == self.upper_bound
+
+    def _plan_for_bound(self) -> None:
+        self._tell("planning")
+        self._try(self.upper_bound, guided=False)
+
+    def _plan(self) -> None:
+        """Plans without a linear program, each of a moment, so that a short time limit loses little."""
+        self._bisect("planning", lambda batch: self._try(batch, guided=False), NEAR)
+
+    def _relax(self) -> None:
+        """The linear program's bound, and a try at it."""
+        self._tell("bounding from a few moments")
+        before = self.upper_bound
+        self.bound = relaxed_batch_bound(self.problem, before, self.limits)
+        self.upper_bound = max(self.batch, self.bound.batch)
+        if self.upper_bound < before and not self.settled:
+            self._try(self.upper_bound, guided=True)
+
+    def _plan_between(self) -> None:
+        self._bisect("planning", lambda batch: self._try(batch, guided=True))
+
+    def _search_between(self) -> None:
+        self._bisect("searching", self._search)
+
+    def _solve_between(self) -> None:
+        self._bisect("solving", self._solve)
+
+    def _bisect(self, doing: str, attempt: Callable[[int], None], near: float = 0.0) -> None:
+        """Attempts between what is found and the bound, until they are within one, or within a share ``near``."""
+        low, high = self.batch, self.upper_bound + 1
+        while high - low > max(1, near * low) and not self.limits.over:
+            middle = (low + high) // 2
+            self._tell(f"{doing} for batch {middle}")
+            attempt(middle)
+            low = max(low, self.batch)
+            if self.batch < middle:
+                high = min(middle, high)
+            high = min(high, self.upper_bound + 1)
+
+    def _prove(self) -> None:
+        """The integer program's bound, if it is above what is found."""
+        if self.bound is not None and not self.settled:
+            self._tell("bounding from a few moments, integrally")
+            limits = self.limits.share(INTEGRAL)
+            self.bound = integral_batch_bound(self.problem, self.bound, limits, self.batch + 1)
+            self.upper_bound = max(self.batch, min(self.upper_bound, self.bound.batch))
+
+    def _try(self, batch: int, guided: bool) -> None:
+        """Plan for ``batch``; with guided walks, if the first ones are too dear."""
+        condensed, memory = Condensed.of(self.problem.scaling.at(batch)), self.problem.memory
+        self._keep_schedule(plan_schedule(condensed, memory, min(PLANNING, self.limits.left)), batch)
+        if self.batch >= batch or not guided or self.limits.over:
+            return
+        walks = guides(condensed, self._relaxed(condensed, batch))
+        self._keep_schedule(guided_schedule(condensed, memory, walks, lambda: self.limits.over), batch)
+
+    def _search(self, batch: int) -> None:
+        """Local search at ``batch``, from the cheapest schedule that is known to fit there."""
+        graph = self.problem.scaling.at(batch)
+        condensed = Condensed.of(graph)
+        search = LocalSearch(condensed, self.problem.memory)
+        search.guide(guides(condensed, self._relaxed(condensed, batch)))
+        for larger, schedule in self.too_dear.items():
+            if larger >= batch:
+                search.offer(schedule.on(graph))
+        limits = self.limits.share(SEARCHING)
+        while self.batch < batch and not limits.over:
+            self._keep_schedule(search.run(ITERATIONS, lambda: limits.over), batch)
+
+    def _solve(self, batch: int) -> None:
+        """The optimal strategy at ``batch``, until it has a schedule that is cheap enough or a proof that none is."""
+
+        def report(progress: Progress) -> None:
+            self._keep_schedule(progress.schedule, batch)
+            self._rule_out(batch, progress.lower_bound or 0.0)
+
+        def decided() -> bool:
+            return not self.batch < batch <= self.upper_bound or self.limits.cancelled()
+
+        seconds = SEARCHING * self.limits.left
+        limits = Limits(seconds, self.limits.solver, self.limits.threads, report, decided)
+        answer = solve_optimal(self.problem.scaling.at(batch), self.problem.memory, limits)
+        self._keep_schedule(answer.schedule, batch)
+        self._rule_out(batch, math.inf if answer.infeasible else answer.lower_bound or 0.0)
+
+    def _relaxed(self, condensed: Condensed, batch: int) -> MomentsBound:
+        limits = Limits(min(RELAXING, self.limits.left), self.limits.solver, self.limits.threads)
+        relaxed = few_moments_bound(condensed, self.problem.memory, limits)
+        self._rule_out(batch, relaxed.bound)
+        return relaxed
+
+    def _rule_out(self, batch: int, bound: float) -> None:
+        """Lower the bound if no schedule at ``batch`` costs less than ``bound``, and that is too dear.
+
+        A schedule of a larger batch would be one of this batch, too, if its cost shrinks with the batch as the limit
+        does: where no cost has a part that does not grow.
+        """
+        shrinks = self.problem.overhead_limit is None or not self.problem.scaling.costs.fixed.any()
+        if shrinks and self.batch < batch <= self.upper_bound and not self.problem.allows(bound / (1 + CAUTION), batch):
+            self.upper_bound = batch - 1
+
+    def _keep_schedule(self, schedule: Schedule | None, batch: int) -> None:
+        """Take over what was planned for ``batch``; what is too dear is kept as a start for smaller batches."""
+        if schedule is None:
+            return
+        if self.problem.allows(schedule.cost, batch):
+            self._keep(schedule, batch)
+        elif batch not in self.too_dear or schedule.cost < self.too_dear[batch].cost:
+            self.too_dear[batch] = schedule
+
+    def _keep(self, schedule: Schedule, batch: int) -> None:
+        """Take a schedule over at the largest batch that it fits, at least the one it was planned for."""
+        for largest in dict.fromkeys((self._reach(schedule, batch), batch)):
+            if largest <= self.batch:
+                continue
+            try:
+                checked = check_schedule(schedule.on(self.problem.scaling.at(largest)), self.problem.memory)
+            except ScheduleError:
+                continue
+            if self.problem.allows(checked.cost, largest):
+                self.found, self.batch = checked, largest
+                self.upper_bound = max(self.upper_bound, largest)  # a solver's tolerance was too wide
+                self._tell("found a larger batch")
+                return
+
+    def _reach(self, schedule: Schedule, batch: int) -> int:
+        """The largest batch at which the memory of a schedule's plan is within the memory, 0 for none."""
+        fixed, at_batch = (
+            Plan.of(schedule.on(self.problem.scaling.at(b))).timeline.during.astype(float) for b in (0, batch)
+        )
+        growth = (at_batch - fixed) / batch
+        if (fixed > self.problem.memory).any() or not (growth > 0).any():
+            return 0
+        room = (self.problem.memory - fixed[growth > 0]) / growth[growth > 0]
+        return max(0, math.floor(room.min() * (1 + 1e-12)))
+
+    def _tell(self, doing: str) -> None:
+        bound = f"batch {self.batch} of at most {self.upper_bound}"
+        self.limits.tell(f"{doing}: {bound}", None if self.found is None else self.found.schedule)
+
 
 GraphOfBatch = Callable[[int], Graph]
 CAPTURED = (2, 4)  # at batch 1 some models take other paths: an axis of length 1 broadcasts
 SHARES = (0.5, 0.5, 1.0)  # of the time that is left, for each search between two captures
-CAUTION = 1.25  # on the seconds of the next capture
+CAPTURE_CAUTION = 1.25  # on the seconds of the next capture
 
 
 @dataclass(frozen=True)
@@ -197,5 +405,5 @@ def _captured(capture: GraphOfBatch, memory: int, overhead_limit: OverheadLimit,
 
 def _leaving(limits: Limits, share: float, seconds: float) -> Limits:
     """Limits of a search before a capture, or of the last search if there is not enough time for both."""
-    spare = limits.left - CAUTION * seconds
+    spare = limits.left - CAPTURE_CAUTION * seconds
     return limits.share(min(share, spare / limits.left) if spare > limits.left / 3 else 1.0)

@@ -27,32 +27,18 @@ from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.linear_expression import ABSENT, PRESENT, require_columns
 from remat_explorer.solvers.milp import Milp, MilpOutcome
 
+# Share of the budget below which a value is taken to be in memory for nothing, which is still a relaxation
+ALWAYS_KEPT = 1e-4
+_MOST_MOMENTS = 12  # moments in the end, at most
+_SHORT_OF_MEMORY = 1e-3  # share of the budget by which an estimate must exceed it for a moment to be added there
+
 
 @dataclass(frozen=True)
 class FewMomentsSettings:
-    """How many moments there are, and what is too small to count.
+    """How many moments there are, and what is too small to count."""
 
-    What other values change was measured by `benchmarks/search_settings.py`.
-    """
-
-    # Share of the budget below which a value is taken to be in memory for nothing, which is still a relaxation.
-    # No difference measured with 5e-05 or 0.0002.
-    always_kept: float = 1e-4
-    # Moments at first.
-    # With 2: mobilenet_v1 0.01 % gap after 1.9 times the seconds; keras_vgg_unet 0.01 % gap after 3.7 times the
-    # seconds. With 8: unet 1 % gap after 0.5 times the seconds; mobilenet_v1 0.01 % gap after 1.9 times the seconds;
-    # keras_vgg_unet 2.8 % more, 0.01 % gap after 4.2 times the seconds.
-    first: int = 4
-    # Moments in the end, at most.
-    # No difference measured with 6 or 24.
-    most: int = 12
-    # Moments that a round adds, at most.
-    # With 1: mobilenet_v1 0.01 % gap after 1.9 times the seconds. With 4: mobilenet_v1 0.01 % gap after 1.9 times the
-    # seconds.
-    added: int = 2
-    # Share of the budget by which an estimate must exceed it for a moment to be added there.
-    # No difference measured with 0.0005 or 0.002.
-    short: float = 1e-3
+    first: int = 4  # moments at first
+    added: int = 2  # moments that a round adds, at most
 
 
 FEW_MOMENTS = FewMomentsSettings()
@@ -85,7 +71,6 @@ class MomentsProblem:
         budget: bytes, resident bytes included.
         moments: operations, ascending.
         milp: an empty problem to build into.
-        always_kept: share of the budget below which a value is taken to be in memory for nothing.
     """
 
     def __init__(
@@ -94,12 +79,11 @@ class MomentsProblem:
         budget: int,
         moments: list[int],
         milp: Milp,
-        always_kept: float = FEW_MOMENTS.always_kept,
     ) -> None:
         self.condensed, self.moments, self.milp = condensed, moments, milp
         total = condensed.graph.total_cost
         self.cost_scale = condensed.n / total if total else 1.0
-        self.sizes = np.where(condensed.bytes < always_kept * budget, 0, condensed.bytes)
+        self.sizes = np.where(condensed.bytes < ALWAYS_KEPT * budget, 0, condensed.bytes)
         self.budget, self.unit = budget, float(max(self.sizes.max(initial=0), 1))
         self.last_use = last_use(condensed)
         self.s = np.full((len(moments), condensed.groups), ABSENT)
@@ -216,7 +200,7 @@ def few_moments_bound(
     best = MomentsBound(condensed.graph.total_cost)
     while moments and not limits.over:
         milp = Milp(limits.solver, limits.threads, relaxed=True)
-        problem = MomentsProblem(condensed, budget, moments, milp, settings.always_kept)
+        problem = MomentsProblem(condensed, budget, moments, milp)
         if not problem.build(limits):
             break
         outcome = problem.milp.solve(limits.left, cancelled=limits.cancelled)
@@ -228,8 +212,8 @@ def few_moments_bound(
             best = MomentsBound(problem.bound(outcome), tuple(moments), *problem.presence(outcome.values))
             limits.tell("bounding from a few moments", incumbent, best.bound)
         shortage = estimated_memory(problem, outcome.values) - budget
-        count = min(settings.added, settings.most - len(moments))
-        added = worst_operations(shortage, moments, count, settings.short * budget)
+        count = min(settings.added, _MOST_MOMENTS - len(moments))
+        added = worst_operations(shortage, moments, count, _SHORT_OF_MEMORY * budget)
         if not added:
             break
         moments = sorted({*moments, *added})

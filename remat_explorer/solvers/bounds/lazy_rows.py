@@ -1,16 +1,24 @@
-"""Lazy rows: memory rows and cuts are added to the liveness formulation only where a point violates them.
+"""The liveness formulation, and a relaxation that adds memory rows and cuts only where a point violates them.
 
-1. `LivenessRelaxation.build`: columns, rules, the memory row of each single stage's own operation, and rows and cuts
-   that are known already.
-2. `LivenessRelaxation.solve`: solve the linear program; add the memory rows, cover cuts and path cuts that its point
-   violates most; repeat until none is violated, the bound hardly rises, or it reaches the incumbent. Every round's
-   optimum is a lower bound.
+*Formulation* (`LivenessModel`): the optimum of Checkmate's problem (9) with a fraction of its size. Only R and S are
+binary. Without loss of generality nothing is computed or retained that nobody reads; then a value i is alive when k
+runs in stage t exactly if it is retained into stage t + 1 or some reader j >= k of it runs in stage t. That is a
+maximum, so it needs neither FREE nor U, and none of (2) to (7c): continuous variables L, bounded from below, stand for
+it. The memory at a point (t, k), while operation k runs in stage t, is one row over R, S and L: Checkmate's (2) and
+(3), where L is what (5) has not freed. An input that k overwrites where it dies counts at (t, k) only if it is alive
+after k, which is the same maximum over fewer readers. Runs of stages may be merged (`Stages`): the problem is then a
+relaxation, much smaller, whose bound is valid.
+
+*Lazy rows* (`LivenessRelaxation`):
+
+1. `build`: columns, rules, the memory row of each single stage's own operation, and rows and cuts that are known.
+2. `solve`: solve the linear program; add the memory rows, cover cuts and path cuts that its point violates most; repeat
+   until none is violated, the bound hardly rises, or it reaches the incumbent. Every round's optimum is a lower bound.
 3. `refuse`: for an integral point, add rows that cut it off if it exceeds the budget by a byte. Where every stage is
    single, a point for which there are none is a schedule within the budget.
 
-Interval-path cuts: what is there now was held before, or made from what was.
-
-For groups v_0, v_1, ..., v_m, each an input of the producer of the one before, and stages t1 <= t2:
+*Interval-path cuts*: what is there now was held before, or made from what was. For groups v_0, v_1, ..., v_m, each an
+input of the producer of the one before, and stages t1 <= t2:
 
     R[t2,p(v_0)] + S[t2,v_0] <= sum over i of S[t1,v_i] + sum over t1 <= t <= t2 of R[t,p(v_m)]
 
@@ -23,19 +31,311 @@ inputs u of k of f(u)), the right-hand side for v_0 is f(v_0). Merged runs of st
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.bounds.liveness_model import LivenessModel
-from remat_explorer.solvers.bounds.stages import ROWS, RowSettings, Stages, live_memory
+from remat_explorer.solvers.bounds.stages import (
+    ROWS,
+    MemoryRow,
+    RowSettings,
+    Stages,
+    divisors,
+    live_memory,
+    possibilities,
+    violated_cover,
+)
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.linear_expression import ONE, ZERO, LinearExpression, require, single_columns
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.search.flat_graph import FlatGraph
+
+
+class LivenessColumns:
+    """Columns for R and S, the rows (1b) and (1c), and what a point of them says.
+
+    Args:
+        condensed: n operations and their groups of values.
+        milp: an empty problem to build into.
+        stages: which stages are single and which are merged; all single if None.
+        allowed: which operation may run again in which stage, bool of shape (n, n); any if None.
+
+    Attributes:
+        R, S: R[q][k] and S[q][v] of entry q of the stages; an operation that the entry runs first is 1.
+        cost_scale: the objective counts costs times this, so that the mean cost is 1.
+        objective_constant: what the substitution of R adds to the objective.
+    """
+
+    def __init__(
+        self,
+        condensed: Condensed,
+        milp: Milp,
+        stages: Stages | None = None,
+        allowed: np.ndarray | None = None,
+    ) -> None:
+        self.condensed, self.milp = condensed, milp
+        self.stages = stages or Stages.of(condensed)
+        n, total = condensed.n, condensed.graph.total_cost
+        self.cost_scale = n / total if total else 1.0
+        self.objective_constant = 0.0
+        self.R = [[ZERO] * n for _ in range(len(self.stages))]
+        self.S = [[ZERO] * condensed.groups for _ in range(len(self.stages) + 1)]
+        self.reruns, self.holds, self.must_hold = possibilities(self.stages, allowed)
+
+    def add_columns(self, q: int) -> None:
+        problem, milp = self.condensed, self.milp
+        first, last, read = int(self.stages.first[q]), int(self.stages.last[q]), self.stages.reads[q]
+        costs = problem.costs * self.cost_scale
+        for t in range(first, last + 1):
+            self.R[q][t] = ONE
+            self.objective_constant += costs[t]
+        for v in np.flatnonzero(self.must_hold[q]).tolist():
+            self.S[q][v] = ONE
+        free = self.holds[q] & ~self.must_hold[q]
+        for k in range(first):
+            useful = [v for v in problem.outputs[k] if free[v]]
+            needed = [v for v in useful if read[v]] if self.reruns[q, k] else []
+            if needed:
+                # exactly one of "retained" and "recomputed" holds for an input of t, and one for all of one producer
+                column = milp.column(cost=-costs[k], integer=True)
+                self.objective_constant += costs[k]
+                self.R[q][k] = ONE - LinearExpression.of(column)
+                for v in needed:
+                    self.S[q][v] = LinearExpression.of(column)
+            elif self.reruns[q, k]:
+                self.R[q][k] = LinearExpression.of(milp.column(cost=costs[k], integer=True))
+            for v in useful:
+                if v not in needed:
+                    self.S[q][v] = LinearExpression.of(milp.column(integer=True))
+
+    def add_rules(self, q: int) -> None:
+        problem, read = self.condensed, self.stages.reads[q]
+        first = int(self.stages.first[q])
+        for k in range(first):
+            if self.R[q][k].is_zero:
+                continue
+            for v in problem.inputs[k]:  # (1b): R[t,k] <= R[t,p(v)] + S[t,v]
+                if not read[v] and not self.must_hold[q, v]:
+                    require(self.milp, [(1.0, self.R[q][k]), *self._missing(q, v)], "<")
+        for v in range(problem.groups):  # (1c): S[t+1,v] <= R[t,p(v)] + S[t,v]
+            held = read[v] or self.must_hold[q, v]
+            if problem.producer[v] < first and not held and not self.S[q + 1][v].is_zero:
+                require(self.milp, [(1.0, self.S[q + 1][v]), *self._missing(q, v)], "<")
+
+    def _missing(self, q: int, v: int) -> list[tuple[float, LinearExpression]]:
+        return [(-1.0, self.R[q][self.condensed.producer[v]]), (-1.0, self.S[q][v])]
+
+    def cost(self, objective: float) -> float:
+        """The cost, in the graph's unit, that a value of the objective stands for."""
+        return float((objective + self.objective_constant) / self.cost_scale)
+
+    def matrices(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """R (entries, n) and S (entries, groups) at a point, fractional where the point is."""
+        extended = np.append(values, 0.0)  # so that column -1 reads 0
+        R, S = (terms[..., 0] + terms[..., 2] * extended[terms[..., 1].astype(int)] for terms in self.terms)
+        return R, S
+
+    @cached_property
+    def terms(self) -> tuple[np.ndarray, np.ndarray]:
+        """R and S as arrays of (constant, column, weight), once they are built."""
+        R, S = (single_columns([part for row in rows for part in row]) for rows in (self.R, self.S[:-1]))
+        return R.reshape(len(self.stages), -1, 3), S.reshape(len(self.stages), -1, 3)
+
+    def reruns_excluded(self, reduced_costs: np.ndarray, room: float) -> np.ndarray:
+        """Which operation runs again in which entry in no schedule whose cost is within ``room`` of the bound.
+
+        Args:
+            reduced_costs: of the linear program whose bound is meant.
+            room: in the graph's unit.
+
+        Returns:
+            bool of shape (entries, n), only where there is a variable.
+        """
+        R = self.terms[0]
+        column, falls = R[..., 1].astype(int), R[..., 2] < 0
+        rise = np.append(reduced_costs, 0.0)[column] * np.where(falls, -1.0, 1.0) / self.cost_scale
+        return (column >= 0) & (rise > room)
+
+
+class LivenessModel(LivenessColumns):
+    """The whole problem for one graph and one budget.
+
+    Args:
+        condensed: n operations and their groups of values.
+        budget: bytes, resident bytes included.
+        milp: an empty problem to build into.
+        stages: which stages are single and which are merged; all single if None.
+        allowed: which operation may run again in which stage, bool of shape (n, n); any if None.
+        settings: of rounded rows and cover cuts.
+
+    Attributes:
+        L: the columns that stand for "alive", by entry, group and first reader.
+        points: the (stage, operation) whose memory row is in the problem.
+    """
+
+    def __init__(
+        self,
+        condensed: Condensed,
+        budget: int,
+        milp: Milp,
+        stages: Stages | None = None,
+        allowed: np.ndarray | None = None,
+        settings: RowSettings = ROWS,
+    ) -> None:
+        super().__init__(condensed, milp, stages, allowed)
+        self.budget, self.settings = budget, settings
+        self.unit = float(max(condensed.bytes.max(initial=0), 1))
+        self.divisors = divisors(condensed, budget, settings.divisors)
+        self.L: dict[tuple[int, int, int], LinearExpression] = {}
+        self.points: set[tuple[int, int]] = set()
+        self._memory_rows: list[MemoryRow] = []
+        self._covers: list[set[tuple[int, ...]]] = []
+
+    def build(self, limits: Limits) -> bool:
+        """Add columns, rules (1b) and (1c), and the memory rows (t, t); False if the time ran out before the end."""
+        for step in (self.add_columns, self.add_rules, self._add_own_memory):
+            for q in range(len(self.stages)):
+                if limits.over:
+                    return False
+                step(q)
+        return True
+
+    def _add_own_memory(self, q: int) -> None:
+        if self.stages.single[q]:
+            self.add_memory_row(int(self.stages.first[q]), int(self.stages.first[q]))
+
+    def add_memory_row(self, t: int, k: int) -> bool:
+        """Limit the memory while operation k runs in stage t; False if that row is already there.
+
+        With the row come rounded ones: what is present takes at least as many whole blocks of d bytes as its sizes
+        hold, and no more than the budget holds (a Chvatal-Gomory cut for each divisor d).
+        """
+        if (t, k) in self.points:
+            return False
+        self.points.add((t, k))
+        terms = self._memory(t, k)
+        room = self.budget - int(self.condensed.base[t])
+        scaled = [(size / self.unit, term) for size, term in terms]
+        require(self.milp, scaled, "<", room / self.unit)
+        left = room - sum(size for size, term in terms if term == ONE)
+        self._memory_rows.append(MemoryRow.of(left, [(size, term) for size, term in terms if term.columns]))
+        self._covers.append(set())
+        for d in self.divisors:
+            rounded = [(size // d, term) for size, term in terms if size >= d and term != ONE]
+            if sum(count for count, _ in rounded) > left // d:
+                require(self.milp, rounded, "<", left // d)
+        return True
+
+    def add_covers(self, values: np.ndarray) -> int:
+        """Add the cover cut of each memory row that a point violates, and return how many."""
+        added = 0
+        for row, covers in zip(self._memory_rows, self._covers, strict=True):
+            cover = violated_cover(row, values) if len(row.sizes) else None
+            if cover is not None and cover.terms not in covers:
+                covers.add(cover.terms)
+                of = list(cover.terms)
+                weights = np.array(cover.coefficients, dtype=float)
+                right = cover.right - float(weights @ row.constants[of])
+                self.milp.row(row.columns[of].tolist(), (weights * row.factors[of]).tolist(), "<", right)
+                added += 1
+        return added
+
+    def _memory(self, t: int, k: int) -> list[tuple[int, LinearExpression]]:
+        """Bytes beyond the stage's base, as sizes and how present each is."""
+        problem, q = self.condensed, self.stages.position[t]
+        terms = [(int(problem.output_bytes[k] + problem.transient[k]), self.R[q][k])]
+        for v in range(problem.groups):
+            if problem.producer[v] >= t:
+                break
+            credit = int(problem.credit[k]) if v == problem.overwritten[k] else 0
+            present = self._alive(q, v, k) if problem.producer[v] < k else self.S[q][v]
+            terms.append((int(problem.bytes[v]) - credit, present))
+            if credit:
+                terms.append((credit, self._alive_after(q, v, k)))
+        return [(size, term) for size, term in terms if size and not term.is_zero]
+
+    def _alive(self, q: int, v: int, k: int) -> LinearExpression:
+        """Whether v, computed before k, is in memory when k runs in entry q, a single stage."""
+        t = int(self.stages.first[q])
+        if self.stages.reads[q, v]:
+            return ONE
+        readers = [j for j in self.condensed.readers[v] if k <= j < t and not self.R[q][j].is_zero]
+        return self._largest(q, v, readers)
+
+    def _alive_after(self, q: int, v: int, k: int) -> LinearExpression:
+        """Whether v, read by k, is still in memory once k has run in entry q."""
+        return self._alive(q, v, k + 1) if k < self.stages.first[q] else self.S[q + 1][v]
+
+    def _largest(self, q: int, v: int, readers: list[int]) -> LinearExpression:
+        """At least S[t+1,v] and R[t,j] of every reader: L[t,v,j] chains them, so that points share columns."""
+        kept = self.S[q + 1][v]
+        if not readers:
+            return kept
+        key = (q, v, readers[0])
+        if key not in self.L:
+            rest = self._largest(q, v, readers[1:])
+            if rest.is_zero:
+                self.L[key] = self.R[q][readers[0]]
+            else:
+                self.L[key] = largest = LinearExpression.of(self.milp.column())
+                require(self.milp, [(1.0, self.R[q][readers[0]]), (-1.0, largest)], "<")
+                require(self.milp, [(1.0, rest), (-1.0, largest)], "<")
+        return self.L[key]
+
+    def add_path_cut(self, begin: int, end: int, path: Sequence[int]) -> None:
+        """A value at the end of a path that is there in entry ``end`` was held, or made from what was.
+
+        R[t2,p(v0)] + S[t2,v0] <= sum over the path of S[t1,v] + sum over t1 <= t <= t2 of R[t,p(last)], where v0, v1,
+        ... are groups, each an input of the one before (`path_cuts`).
+        """
+        producer = self.condensed.producer
+        terms = [(1.0, self.R[end][producer[path[0]]]), (1.0, self.S[end][path[0]])]
+        terms += [(-1.0, self.S[begin][v]) for v in path]
+        terms += [(-1.0, self.R[q][producer[path[-1]]]) for q in range(begin, end + 1)]
+        require(self.milp, terms, "<")
+
+    def add_cover_row(self, t: int, k: int, R: np.ndarray, S: np.ndarray) -> None:
+        """Forbid an integral point that exceeds the budget at (t, k) by less than the solver's tolerance.
+
+        The present terms alone exceed the budget, so they cannot all be present: a cover inequality.
+        """
+        room = self.budget - int(self.condensed.base[t])
+        terms = sorted(self._memory(t, k), key=lambda pair: -pair[0])
+        values = self.point(R, S)
+        cover: list[LinearExpression] = []
+        for size, term in terms:
+            if room >= 0 and term.at(values) > 0.5:
+                cover.append(term)
+                room -= size
+        require(self.milp, [(1.0, term) for term in cover], "<", len(cover) - 1)
+
+    def point(self, R: np.ndarray, S: np.ndarray) -> np.ndarray:
+        """The value of every column at integral R (entries, n) and S (entries, groups)."""
+        values = np.zeros(self.milp.columns)
+        for terms, matrix in zip(self.terms, (R, S), strict=True):
+            free = terms[..., 1] >= 0
+            values[terms[free][:, 1].astype(int)] = np.abs((matrix[free] > 0) - terms[free][:, 0])
+        for (q, v, j), term in self.L.items():
+            if term is not self.R[q][j]:
+                readers = [i for i in self.condensed.readers[v] if j <= i < self.stages.first[q]]
+                kept = q + 1 < len(S) and S[q + 1, v] > 0
+                values[term.columns[0]] = float(kept or (R[q, readers] > 0).any())
+        return values
+
+    def start(self, R: np.ndarray, S: np.ndarray) -> np.ndarray:
+        """The point of a schedule's R (n, n) and S (n, groups), to begin a solve with."""
+        return self.point(*self.stages.merge(R, S))
+
+
+_BLOCK_VIOLATION = 0.02  # share of a block by which a rounded memory row must be exceeded to be added
+_MOST_PATHS = 500  # path cuts that one round adds, at most
+_LEAST_PROGRESS = 3e-5  # rise of the bound below which rounds end, as a share of the cost of computing everything once
+_PATIENCE = 4  # in how many rounds together it must rise so much
 
 
 class PathCut(NamedTuple):
@@ -53,7 +353,7 @@ class PathCut(NamedTuple):
 
 
 def violated_cuts(
-    stages: Stages, R: np.ndarray, S: np.ndarray, most: int = ROWS.most_paths, violated: float = ROWS.paths
+    stages: Stages, R: np.ndarray, S: np.ndarray, most: int = _MOST_PATHS, violated: float = ROWS.paths
 ) -> list[PathCut]:
     """The most violated cuts at a point, at most one for each group and first stage, the worst first.
 
@@ -200,12 +500,12 @@ class LivenessRelaxation:
             added = model.add_covers(outcome.values) if self.cutting else 0
             added += sum([model.add_memory_row(t, k) for t, k in violated_points(model, R, S, settings)])
             if self.cutting:
-                added += self.add_cuts(violated_cuts(model.stages, R, S, settings.most_paths, settings.paths))
+                added += self.add_cuts(violated_cuts(model.stages, R, S, violated=settings.paths))
             if not added:
                 return relaxed
             if incumbent is not None and relaxed.bound >= incumbent.cost * (1 - TOLERANCE):
                 break
-            least, before = settings.least_progress * total, settings.patience
+            least, before = _LEAST_PROGRESS * total, _PATIENCE
             if len(history) > before and history[-1] - history[-before] < least:
                 break
         return relaxed
@@ -225,7 +525,7 @@ def violated_points(
     for d in model.divisors:
         blocks = live_memory(condensed, R, S, stages, divisor=d)
         over = (blocks - ((model.budget - stages.base) // d)[:, None]) * runs
-        excess = np.maximum(excess, np.where(over > settings.blocks, over * d / model.budget, -math.inf))
+        excess = np.maximum(excess, np.where(over > _BLOCK_VIOLATION, over * d / model.budget, -math.inf))
     points = []
     for q in np.flatnonzero(excess.max(axis=1) > -math.inf):
         worst = np.argsort(-excess[q])[: settings.points]

@@ -9,7 +9,7 @@ import numpy as np
 from remat_explorer.solvers.bounds.few_moments import MomentsBound
 from remat_explorer.solvers.bounds.stages import Stages
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.search.guide import Guide
+from remat_explorer.solvers.search.walks import Guide
 
 STRENGTHS = (3.0, 30.0)  # factor on the score of what the relaxation holds, and its inverse on what it does not
 

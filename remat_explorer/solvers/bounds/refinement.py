@@ -46,51 +46,27 @@ from remat_explorer.solvers.bounds.point import Point
 from remat_explorer.solvers.bounds.stages import ROWS, RowSettings, Stages, cost_step
 from remat_explorer.solvers.condensed import Condensed
 
+# Share of the budget by which a stage's estimated memory must exceed it for the stage to become single
+_SHORT_OF_MEMORY = 1e-3
+_GROWTH = 6  # a round makes at least one stage single for so many that are
+# Rise of the linear program's optimum with which another one is worth more than branching, as a share of the cost
+_LEAST_RISE = 1e-4
+_ROUNDS_TO_RISE = 2  # in how many rounds together it must rise so much
+_FULLNESS = 4.0  # power of the memory in the choice of busy stages
+# Seconds for each column without which no larger integer program is begun: it does not look at its clock
+_BRANCHING_TIME = 3e-4
+_BRANCHING_EFFORT = 40  # linear programs that an integer program counts for in `Refinement.effort`
+_BINDING = 1e-3  # slack up to which a cut is taken into the next round
+_FIRST_NODES = 20  # of the first integer programs
+_DEEPER = 5  # factor by which the limit on nodes rises when it was reached
+
 
 @dataclass(frozen=True)
 class RefinementSettings:
-    """Which stages become single, when the integer program is asked, and for how long.
+    """Which stages become single, when the integer program is asked, and for how long."""
 
-    What other values change was measured by `benchmarks/search_settings.py`.
-    """
-
-    # Share of the budget by which a stage's estimated memory must exceed it for the stage to become single.
-    # No difference measured with 0.0005 or 0.002.
-    short: float = 1e-3
-    # Stages that a round makes single, at least.
-    # With 2: no difference. With 8: unet gap +0.9 points.
-    splits: int = 4
-    # A round makes at least one stage single for so many that are.
-    # No difference measured with 3 or 12.
-    growth: int = 6
-    # Rise of the linear program's optimum with which another one is worth more than branching, as a share of the cost.
-    # No difference measured with 5e-05 or 0.0002.
-    rise: float = 1e-4
-    # In how many rounds together it must rise so much.
-    # No difference measured with 1 or 4.
-    patience: int = 2
-    # Power of the memory in the choice of busy stages.
-    # No difference measured with 2 or 8.
-    fullness: float = 4.0
-    # Columns up to which a problem is branched on at once.
-    # With 1250: unet gap +1.0 points; mobilenet_v1 0.01 % gap after 1.9 times the seconds. With 5000: no difference.
-    few_columns: int = 2500
-    # Seconds for each column without which no larger integer program is begun: it does not look at its clock.
-    # No difference measured with 0.00015 or 0.0006.
-    branching_time: float = 3e-4
-    # Linear programs that an integer program counts for in `Refinement.effort`.
-    # No difference measured with 20 or 80.
-    branching: int = 40
-    # Slack up to which a cut is taken into the next round.
-    # No difference measured with 0.0005 or 0.002.
-    binding: float = 1e-3
-    # Nodes of the first integer programs.
-    # No difference measured with 10 or 40.
-    nodes: int = 20
-    # Factor by which the limit on nodes rises when it was reached.
-    # No difference measured with 2 or 10.
-    deeper: int = 5
-    # Of rows and cuts.
+    splits: int = 4  # stages that a round makes single, at least
+    few_columns: int = 2500  # columns up to which a problem is branched on at once
     rows: RowSettings = ROWS
 
 
@@ -100,22 +76,8 @@ REFINEMENT = RefinementSettings()
 RESTRICTED_GAP = 1e-6  # of the cost of computing everything once: the integer program is solved to that
 
 
-@dataclass(frozen=True)
-class RestrictedSettings:
-    """How large a problem may be, and how long it is branched on.
-
-    What other values change was measured by `benchmarks/search_settings.py`.
-    """
-
-    # Columns, at most: a larger problem is left alone.
-    # No difference measured with 7500 or 30,000.
-    most_columns: int = 15_000
-    # Nodes of each integer program's search tree, at most.
-    # No difference measured with 50 or 200.
-    nodes: int = 100
-
-
-RESTRICTED = RestrictedSettings()
+_MOST_COLUMNS = 15_000  # of `solve_within`: a larger problem is left alone
+_RESTRICTED_NODES = 100  # of each integer program of `solve_within`, at most
 
 
 def solve_within(
@@ -124,7 +86,6 @@ def solve_within(
     allowed: np.ndarray,
     limits: Limits,
     incumbent: Schedule | None = None,
-    settings: RestrictedSettings = RESTRICTED,
 ) -> Schedule | None:
     """A schedule cheaper than the incumbent in which only what is allowed runs again, or None.
 
@@ -134,13 +95,12 @@ def solve_within(
         allowed: which operation may run again in which stage, bool of shape (n, n).
         limits: time, back end and whom to tell.
         incumbent: the best schedule so far; what it computes again is allowed, too.
-        settings: how large the problem may be, and how long it is branched on.
     """
     if incumbent is not None:
         allowed = allowed | (incumbent.R > 0)
     quiet = Limits(limits.left, limits.solver, limits.threads, cancelled=limits.cancelled)
     relaxation = LivenessRelaxation(condensed, budget, quiet, allowed=allowed)
-    if not relaxation.build() or relaxation.model.milp.columns > settings.most_columns:
+    if not relaxation.build() or relaxation.model.milp.columns > _MOST_COLUMNS:
         return None
     relaxed = relaxation.solve(incumbent)
     model = relaxation.model
@@ -151,7 +111,7 @@ def solve_within(
     while not quiet.over:
         point = None if start is None else model.start(*start)
         outcome = model.milp.solve(
-            quiet.left, point, nodes=settings.nodes, gap=RESTRICTED_GAP * condensed.n, cancelled=quiet.cancelled
+            quiet.left, point, nodes=_RESTRICTED_NODES, gap=RESTRICTED_GAP * condensed.n, cancelled=quiet.cancelled
         )
         if outcome.values is None:
             return None
@@ -260,7 +220,7 @@ class Refinement:
         self.allowed: np.ndarray | None = None  # any operation in any stage
         self.points: set[tuple[int, int]] = set()
         self.cuts: list[PathCut] = []
-        self.nodes = settings.nodes
+        self.nodes = _FIRST_NODES
         self.history: list[float] = []  # the linear programs' optima
         self.stages = Stages.of(condensed, self.singles)
         self.point: Point | None = None
@@ -278,7 +238,7 @@ class Refinement:
         columns = relaxation.model.milp.columns
         large = columns > self.settings.few_columns
         says_less = self.history[-1] < self.given * (1 - SETTLED)
-        short_of_time = self.limits.left < columns * self.settings.branching_time
+        short_of_time = self.limits.left < columns * _BRANCHING_TIME
         if not splits and large and (self._rising() or says_less or short_of_time):
             splits = self._busiest()
         if not splits:
@@ -287,16 +247,15 @@ class Refinement:
                 return
             splits = self._short() or self._busiest()
             if not solved:
-                self.nodes *= self.settings.deeper
+                self.nodes *= _DEEPER
             elif not splits:
                 splits = [t for t in range(self.condensed.n) if t not in self.singles]
         self._carry(relaxation, splits)
 
     def _rising(self) -> bool:
         """Whether taking runs apart still helps the linear program, which is far cheaper than the integer one."""
-        patience, rise = self.settings.patience, self.settings.rise
-        gained = self.history[-1] - self.history[max(0, len(self.history) - 1 - patience)]
-        return len(self.history) <= patience or gained > rise * self.condensed.graph.total_cost
+        gained = self.history[-1] - self.history[max(0, len(self.history) - 1 - _ROUNDS_TO_RISE)]
+        return len(self.history) <= _ROUNDS_TO_RISE or gained > _LEAST_RISE * self.condensed.graph.total_cost
 
     def _settled(self, incumbent: Schedule | None) -> bool:
         self.finished |= math.isinf(self.bound)
@@ -335,7 +294,7 @@ class Refinement:
             start = None
             if incumbent is not None:
                 start = model.start(incumbent.R, incumbent.S[:, self.condensed.member])
-            self.effort += self.settings.branching * model.milp.columns
+            self.effort += _BRANCHING_EFFORT * model.milp.columns
             outcome = model.milp.solve(
                 self.limits.left, start, nodes=self.nodes, gap=gap, cancelled=self.limits.cancelled
             )
@@ -364,7 +323,7 @@ class Refinement:
         excess = self.point.memory - self.budget
         excess[list(self.singles)] = -math.inf
         worst: list[int] = []
-        while len(worst) < self._splits and excess.max() > self.settings.short * self.budget:
+        while len(worst) < self._splits and excess.max() > _SHORT_OF_MEMORY * self.budget:
             t = int(excess.argmax())
             worst.append(t)
             excess[max(0, t - 1) : t + 2] = -math.inf
@@ -376,7 +335,7 @@ class Refinement:
         before = np.arange(self.condensed.n) < self.stages.first[:, None]
         again = ((self.point.R * before) @ self.condensed.costs) * ~self.stages.single
         length = self.stages.last - self.stages.first + 1
-        busy = np.repeat(again / length, length) * self.point.memory**self.settings.fullness
+        busy = np.repeat(again / length, length) * self.point.memory**_FULLNESS
         busiest: list[int] = []
         while len(busiest) < self._splits and busy.max() > 0:
             t = int(busy.argmax())
@@ -386,7 +345,7 @@ class Refinement:
 
     @property
     def _splits(self) -> int:
-        return max(self.settings.splits, len(self.singles) // self.settings.growth)
+        return max(self.settings.splits, len(self.singles) // _GROWTH)
 
     def _carry(self, relaxation: LivenessRelaxation, splits: list[int]) -> None:
         """The stages of the next round; rows, and cuts that the linear program needed, are kept."""
@@ -398,6 +357,6 @@ class Refinement:
         self.stages = Stages.of(self.condensed, self.singles)
         entry = {int(first): q for q, first in enumerate(self.stages.first)}
         ends = [entry[int(first)] for first in old.first]
-        slack = self.settings.binding
+        slack = _BINDING
         binding = [cut for cut in relaxation.cuts if cut.slack(self.condensed, point.R, point.S) <= slack]
         self.cuts = [PathCut(ends[begin], ends[end], path) for begin, end, path in sorted(binding)]

@@ -39,76 +39,38 @@ from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.linear_expression import LinearExpression, single_columns
 from remat_explorer.solvers.search.flat_graph import FlatGraph
 
+_SMALLEST_SHARE = 2e-3  # of the budget: smaller sizes are no divisors
+_ALIKE = 1e-3  # relative difference up to which sizes count as the same
+_LEAST_GROUPS = 3  # how many groups must have the size
 
-@dataclass(frozen=True)
-class DivisorSettings:
-    """Which sizes memory is counted in whole multiples of.
 
-    What other values change was measured by `benchmarks/search_settings.py`.
-    """
-
-    # Share of the budget that a size must exceed.
-    # No difference measured with 0.001 or 0.004.
-    smallest: float = 2e-3
-    # Relative difference up to which sizes count as the same.
-    # No difference measured with 0.0005 or 0.002.
-    alike: float = 1e-3
-    # How many groups must have the size.
-    # No difference measured with 1 or 6.
-    times: int = 3
-    # How many sizes there are, at most.
-    # With 2: unet gap +0.4 points; mobilenet_v1 0.01 % gap after 1.7 times the seconds. With 8: mobilenet_v1 0.01 % gap
-    # after 1.6 times the seconds.
-    most: int = 4
+_COVER_VIOLATION = 0.02  # how much a cover must be violated to be added
 
 
 @dataclass(frozen=True)
 class RowSettings:
-    """What counts as violated, how much is added in a round, and when rounds end.
+    """What counts as violated, how much is added in a round, and when rounds end."""
 
-    What other values change was measured by `benchmarks/search_settings.py`.
-    """
-
-    # Memory rows that one round adds to a stage, at most.
-    # With 1: unet gap +0.1 points. With 6: unet gap +0.1 points.
-    points: int = 3
-    # Share of a block by which a rounded memory row must be exceeded to be added.
-    # No difference measured with 0.01 or 0.04.
-    blocks: float = 0.02
-    # How much a cover must be violated to be added.
-    # No difference measured with 0.01 or 0.04.
-    covers: float = 0.02
-    # How much a path cut must be violated to be added.
-    # With 0.01: unet gap +0.1 points. With 0.04: no difference.
-    paths: float = 0.02
-    # Path cuts that one round adds, at most.
-    # No difference measured with 250 or 1000.
-    most_paths: int = 500
-    # Rise of the bound below which rounds end, as a share of the cost of computing everything once.
-    # No difference measured with 1.5e-05 or 6e-05.
-    least_progress: float = 3e-5
-    # In how many rounds together it must rise so much.
-    # No difference measured with 2 or 8.
-    patience: int = 4
-    # Of the rounded memory rows.
-    divisors: DivisorSettings = DivisorSettings()
+    divisors: int = 4  # sizes that memory is counted in whole multiples of, at most
+    points: int = 3  # memory rows that one round adds to a stage, at most
+    paths: float = 0.02  # how much a path cut must be violated to be added
 
 
 ROWS = RowSettings()
 
 
-def divisors(condensed: Condensed, budget: int, settings: DivisorSettings = ROWS.divisors) -> list[int]:
+def divisors(condensed: Condensed, budget: int, most: int = ROWS.divisors) -> list[int]:
     """Up to four sizes in bytes, largest first, that at least three groups have, to a thousandth.
 
     >>> from remat_explorer.instances import linear
     >>> divisors(Condensed.of(linear(8)), 100)
     [1]
     """
-    sizes = np.sort(condensed.bytes[condensed.bytes > settings.smallest * budget])[::-1]
+    sizes = np.sort(condensed.bytes[condensed.bytes > _SMALLEST_SHARE * budget])[::-1]
     common: list[int] = []
-    while len(sizes) and len(common) < settings.most:
-        alike = sizes >= sizes[0] * (1 - settings.alike)
-        if alike.sum() >= settings.times:
+    while len(sizes) and len(common) < most:
+        alike = sizes >= sizes[0] * (1 - _ALIKE)
+        if alike.sum() >= _LEAST_GROUPS:
             common.append(int(sizes[alike].min()))
         sizes = sizes[~alike]
     return common
@@ -162,7 +124,7 @@ class Cover(NamedTuple):
     right: int
 
 
-def violated_cover(row: MemoryRow, values: np.ndarray, violated: float = ROWS.covers) -> Cover | None:
+def violated_cover(row: MemoryRow, values: np.ndarray, violated: float = _COVER_VIOLATION) -> Cover | None:
     """A lifted cover cut that the point violates, or None; the cover is found greedily.
 
     Args:

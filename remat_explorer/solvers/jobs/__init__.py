@@ -1,1 +1,4 @@
-"""Solves in processes of their own: watched, cancelled, and survived when one is killed."""
+"""Solves in processes of their own: watched, cancelled, and survived when one is killed.
+
+`solve_job` (`SolveJob`) is the parent's side, `worker_process` starts and forks processes, `job_worker` runs in them.
+"""

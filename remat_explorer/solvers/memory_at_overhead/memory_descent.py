@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,136 +19,34 @@ from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.bounds.few_moments import FEW_MOMENTS, FewMomentsSettings, few_moments_bound
+from remat_explorer.solvers.bounds.few_moments import few_moments_bound
 from remat_explorer.solvers.bounds.point import guides
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.condensed_choices import Codes, CondensedChoices, Tables
 from remat_explorer.solvers.monet.joint_problem import JointProblem
-from remat_explorer.solvers.monet.least_memory_moments import LeastMemory
-from remat_explorer.solvers.monet.relaxation_with_choices import RELAXATION, RelaxationSettings, RelaxationWithChoices
-from remat_explorer.solvers.monet.selections import ChoiceSearch, Selection, consistent, restricted_to
-from remat_explorer.solvers.search.guide import Guide
-from remat_explorer.solvers.search.local_search import LOCAL_SEARCH, LocalSearch, LocalSearchSettings
+from remat_explorer.solvers.monet.relaxation_with_choices import LeastMemory, RelaxationWithChoices
+from remat_explorer.solvers.monet.selections import ChoiceSearch, Selection, make_consistent, restricted_to
+from remat_explorer.solvers.search.local_search import LocalSearch
 from remat_explorer.solvers.search.planner import EXPONENTS, GUIDED_EXPONENTS
-from remat_explorer.solvers.search.walks import Walks
+from remat_explorer.solvers.search.walks import Guide, Walks
+
+_CLOSE_PEAKS = 0.004  # relative width at which bisection with walks ends
+_BOUNDING_SECONDS = 2.0  # for the few-moments relaxation that guides walks, at most
 
 
-@dataclass(frozen=True)
-class DescentSettings:
-    """Of `MemoryDescent`: schedules of one choice of implementations.
-
-    What other values change was measured by `benchmarks/search_settings.py`.
-    """
-
-    # Relative width at which bisection with walks ends.
-    # No difference measured with 0.002 or 0.008.
-    close: float = 0.004
-    # Seconds for the few-moments relaxation that guides walks, at most.
-    # No difference measured with 1 or 4.
-    bounding: float = 2.0
-    # Of that relaxation.
-    moments: FewMomentsSettings = FEW_MOMENTS
-    # Of the local search.
-    local: LocalSearchSettings = LOCAL_SEARCH
+_PLANNING_SHARE = 0.05  # of the time that is left, at most, for planning with one choice
+# of the time that is left, at most, for asking the relaxation what it would choose within a budget
+_RELAXING_SHARE = 0.15
+_CHANGES = 200  # of the best choice that walks judge in an attempt, at most
+_APART = 0.01  # relative distance of budgets from which on the relaxation is asked again
 
 
-@dataclass(frozen=True)
-class CandidatesSettings:
-    """Of `MemoryCandidates`: which choices are tried next; shares are those of the time that is left, at most.
-
-    What other values change was measured by `benchmarks/search_settings.py`.
-    """
-
-    # Share for planning with one choice.
-    # No difference measured with 0.025 or 0.1.
-    planning: float = 0.05
-    # Share for asking the relaxation what it would choose within a budget.
-    # No difference measured with 0.075 or 0.3.
-    relaxing: float = 0.15
-    # Changes of the best choice that walks judge in an attempt, at most.
-    # No difference measured with 100 or 400.
-    changes: int = 200
-    # Relative distance of budgets from which on the relaxation is asked again.
-    # No difference measured with 0.005 or 0.02.
-    apart: float = 0.01
-    # Of the descent of each choice.
-    descent: DescentSettings = DescentSettings()
-
-
-@dataclass(frozen=True)
-class ClimbSettings:
-    """Of `climb`: changes of a choice that walks judge slightly below the least known peak.
-
-    What other values change was measured by `benchmarks/search_settings.py`.
-    """
-
-    # By how much the budget is below that peak at first, relative.
-    # No difference measured with 0.01 or 0.04.
-    first_step: float = 0.02
-    # The smallest such step.
-    # No difference measured with 0.002 or 0.008.
-    last_step: float = 0.004
-    # Changes that are judged at one budget, at most.
-    # No difference measured with 75 or 300.
-    changes: int = 150
-    # Budgets without a gain at the smallest step after which the climb ends.
-    # No difference measured with 2 or 8.
-    patience: int = 4
-
-
-@dataclass(frozen=True)
-class MemorySearchSettings:
-    """Of `MemorySearch`; shares are those of the time that is left, at most.
-
-    What other values change was measured by `benchmarks/search_settings.py`.
-    """
-
-    # Stages times operations up to which the joint integer program settles what is left.
-    # Not measured: the benchmark leaves that program out.
-    exact_up_to: int = 2500
-    # Share for the relaxation's linear program.
-    # No difference measured with 0.075 or 0.3.
-    bounding: float = 0.15
-    # Share for its integer program.
-    # No difference measured with 0.15 or 0.6.
-    proving: float = 0.3
-    # Share for falling budgets before choices by rules.
-    # No difference measured with 0.125 or 0.5.
-    falling: float = 0.25
-    # Share for changes of the best choice.
-    # No difference measured with 0.15 or 0.6.
-    climbing: float = 0.3
-    # By how much a budget is below the known peak at first, relative.
-    # No difference measured with 0.025 or 0.1.
-    first_step: float = 0.05
-    # Factor on the step after a budget that was reached.
-    # No difference measured with 0.65 or 2.6.
-    longer: float = 1.3
-    # Step below which searches become longer.
-    # No difference measured with 0.002 or 0.008.
-    last_step: float = 0.004
-    # Step with which longer searches begin.
-    # No difference measured with 0.01 or 0.04.
-    again: float = 0.02
-    # Iterations of the local search in an attempt at first.
-    # No difference measured with 30,000 or 120,000.
-    iterations: int = 60_000
-    # Factor on them where the step has become small.
-    # No difference measured with 1 or 6.
-    patience: int = 3
-    # Iterations beyond which the search has ended.
-    # No difference measured with 1,000,000 or 4,000,000.
-    most_iterations: int = 2_000_000
-    # Of the relaxation with choices.
-    relaxation: RelaxationSettings = RELAXATION
-    # Of the choices that are tried, and of the climb between them.
-    candidates: CandidatesSettings = CandidatesSettings()
-    climb: ClimbSettings = ClimbSettings()
-
-
-MEMORY_SEARCH = MemorySearchSettings()
+_CLIMB_STEP = 0.02  # by how much the budget of a climb is below the least known peak at first, relative
+_LAST_CLIMB_STEP = 0.004  # the smallest such step
+_CLIMB_CHANGES = 150  # that are judged at one budget, at most
+_CLIMB_PATIENCE = 4  # budgets without a gain at the smallest step after which the climb ends
 
 
 CLOSE = 1e-3  # relative distance to the bound at which there is as good as nothing left to find
@@ -208,7 +106,6 @@ def climb(
     codes: Codes | None,
     peak: Callable[[Mapping[int, int], Schedule | None], int],
     over: Callable[[], bool],
-    settings: ClimbSettings = MEMORY_SEARCH.climb,
 ) -> dict[int, int]:
     """The choice after changes with which walks need less memory, or at least cost less.
 
@@ -220,15 +117,14 @@ def climb(
         peak: plans with a choice, takes in a schedule of it that is within the limit, if there is one, and says the
             least peak in bytes that is known with any.
         over: asked between changes; once True the climb ends.
-        settings: of steps and changes.
     """
-    chosen, least, step, seed, failures = dict(choice), peak(choice, None), settings.first_step, 0, 0
-    while not over() and failures < settings.patience:
+    chosen, least, step, seed, failures = dict(choice), peak(choice, None), _CLIMB_STEP, 0, 0
+    while not over() and failures < _CLIMB_PATIENCE:
         seed += 1
         search = ChoiceSearch(tables, chosen, seed, codes)
         search.lower(int(least * (1 - step)))
         before = search.cost
-        search.improve(settings.changes, most_cost, over)
+        search.improve(_CLIMB_CHANGES, most_cost, over)
         chosen = search.choice
         lowered = least
         if search.cost <= most_cost:
@@ -237,8 +133,8 @@ def climb(
         if lowered < least:
             least, failures = lowered, 0
             continue
-        failures += step == settings.last_step and search.cost >= before
-        step = max(step / 2, settings.last_step)
+        failures += step == _LAST_CLIMB_STEP and search.cost >= before
+        step = max(step / 2, _LAST_CLIMB_STEP)
     return chosen
 
 
@@ -252,7 +148,6 @@ class MemoryDescent:
         selection: one implementation per operation.
         most_cost: limit on the cost, in the graph's unit.
         choice: of which the selection was made.
-        settings: of bisection, relaxation and local search.
 
     Attributes:
         condensed: its plain graph.
@@ -273,9 +168,8 @@ class MemoryDescent:
         selection: Selection,
         most_cost: float,
         choice: Mapping[int, int] | None = None,
-        settings: DescentSettings = MEMORY_SEARCH.candidates.descent,
     ) -> None:
-        self.choice, self.settings = dict(choice or {}), settings
+        self.choice = dict(choice or {})
         self.selection, self.most_cost = selection, most_cost * (1 + LOOSE)
         self.condensed = Condensed.of(selection.graph)
         self.spare = self.most_cost - selection.graph.total_cost
@@ -293,7 +187,6 @@ class MemoryDescent:
         choice: Mapping[int, int],
         most_cost: float,
         codes: Codes | None = None,
-        settings: DescentSettings = MEMORY_SEARCH.candidates.descent,
     ) -> MemoryDescent | None:
         """That of a choice, made consistent; None if it cannot be, or costs more than the limit without any rerun.
 
@@ -302,13 +195,12 @@ class MemoryDescent:
             choice: numbers, from 1, of implementations by operation; the default's where there is none.
             most_cost: limit on the cost, in the graph's unit.
             codes: the implementations of each operation that may be chosen; all if None.
-            settings: of bisection, relaxation and local search.
         """
         try:
-            selection = restricted_to(graph, consistent(graph, choice, codes))
+            selection = restricted_to(graph, make_consistent(graph, choice, codes))
         except SolverError:  # what one operation must write and another must not
             return None
-        descent = MemoryDescent(selection, most_cost, choice, settings)
+        descent = MemoryDescent(selection, most_cost, choice)
         return None if descent.plain is None else descent
 
     @property
@@ -327,7 +219,7 @@ class MemoryDescent:
     def bisect(self, over: Callable[[], bool]) -> None:
         """Come down to about the least budget in which a walk without guides keeps to the limit."""
         low, unguided = self.least - 1, Guide.everywhere(np.zeros(self.condensed.groups), self.condensed.n)
-        while self.plain is not None and self.peak - low > max(1, self.settings.close * self.peak) and not over():
+        while self.plain is not None and self.peak - low > max(1, _CLOSE_PEAKS * self.peak) and not over():
             budget = (low + self.peak) // 2
             if not self._walk(budget, [unguided], EXPONENTS, over):
                 low = budget
@@ -345,15 +237,15 @@ class MemoryDescent:
         """
         if self.plain is None or budget < self.least:
             return False
-        quiet = Limits(min(self.settings.bounding, limits.left), limits.solver, 1, cancelled=limits.cancelled)
-        relaxed = few_moments_bound(self.condensed, budget, quiet, settings=self.settings.moments)
+        quiet = Limits(min(_BOUNDING_SECONDS, limits.left), limits.solver, 1, cancelled=limits.cancelled)
+        relaxed = few_moments_bound(self.condensed, budget, quiet)
         if relaxed.bound > self.most_cost:
             return False
         towards = guides(self.condensed, relaxed)
         if self._walk(budget, towards, GUIDED_EXPONENTS, lambda: limits.over):
             return True
         self._searches += 1
-        search = LocalSearch(self.condensed, budget, self._searches, self.settings.local)
+        search = LocalSearch(self.condensed, budget, self._searches)
         search.guide(towards)
         schedules = [schedule for peak, schedule in self._dear if peak <= budget]
         if schedules:
@@ -426,7 +318,6 @@ class MemoryCandidates:
         incumbent: what better schedules and bounds are handed to.
         share: limits of a share of the time that is left.
         codes: the implementations of each operation that may be chosen; all if None.
-        settings: of the search; those of the choices that are tried, and of the relaxation.
     """
 
     def __init__(
@@ -436,21 +327,19 @@ class MemoryCandidates:
         incumbent: MemoryIncumbent,
         share: Callable[[float], Limits],
         codes: Codes | None,
-        settings: MemorySearchSettings = MEMORY_SEARCH,
     ) -> None:
         self.graph, self.most_cost, self.incumbent, self.share, self.codes = graph, most_cost, incumbent, share, codes
-        self.settings, self._relaxation = settings.candidates, settings.relaxation
         self.descents: dict[tuple, MemoryDescent] = {}
         self._asked: list[int] = []  # budgets at which the relaxation was asked
         self._seed = 0
 
     def plan(self, choice: Mapping[int, int]) -> MemoryDescent | None:
         """Bisection with walks, and the best runs so far, with a choice; None if it was done before, or cannot be."""
-        descent = MemoryDescent.of(self.graph, choice, self.most_cost, self.codes, self.settings.descent)
+        descent = MemoryDescent.of(self.graph, choice, self.most_cost, self.codes)
         if descent is None or descent.key in self.descents:
             return None
         self.descents[descent.key] = descent
-        limits = self.share(self.settings.planning)
+        limits = self.share(_PLANNING_SHARE)
         descent.bisect(lambda: limits.over)
         descent.offer(self.incumbent.best)
         self.keep(descent)
@@ -482,17 +371,17 @@ class MemoryCandidates:
         self._seed += 1
         search = ChoiceSearch(tables, self.ranked()[0].choice, self._seed, self.codes)
         search.lower(budget)
-        search.improve(self.settings.changes, self.most_cost, lambda: limits.over)
+        search.improve(_CHANGES, self.most_cost, lambda: limits.over)
         return self.plan(search.choice)
 
     def relaxed(self, tables: Tables, memory: LeastMemory, budget: int, limits: Limits) -> MemoryDescent | None:
         """What the relaxation with cost as the objective would choose within the budget, unless that is impossible."""
-        if any(abs(budget - asked) < self.settings.apart * asked for asked in self._asked):
+        if any(abs(budget - asked) < _APART * asked for asked in self._asked):
             return None
         self._asked.append(budget)
-        asked = RelaxationWithChoices(tables, budget, self._relaxation)
+        asked = RelaxationWithChoices(tables, budget)
         asked.moments = memory.moments or asked.moments
-        seconds = min(limits.left, self.share(self.settings.relaxing).left)
+        seconds = min(limits.left, self.share(_RELAXING_SHARE).left)
         relaxed = asked.improve(replace(limits, time_limit=limits.elapsed + seconds), integral=False)
         if relaxed.bound > self.most_cost * (1 + CAUTION):
             self.incumbent.raise_bound(budget + 1)

@@ -34,11 +34,11 @@ from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import exact_bytes
 from remat_explorer.solvers.base import Answer, Limits
+from remat_explorer.solvers.budgets import smallest_budget_without_stages
 from remat_explorer.solvers.checkmate_problem import CheckmateProblem, StageRows
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.method import Method, Support
 from remat_explorer.solvers.milp import Milp
-from remat_explorer.solvers.smallest_budget import smallest_budget_without_stages
 
 
 def solve_checkmate_ilp(graph: Graph, budget: int, limits: Limits, splits: int = 1) -> Answer:

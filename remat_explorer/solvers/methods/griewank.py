@@ -72,7 +72,7 @@ import numpy as np
 
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
-from remat_explorer.once import once
+from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import MOST_COMPUTATIONS
@@ -169,22 +169,22 @@ def binomial_bound(condensed: Condensed, budget: int) -> float:
     >>> [binomial_bound(Condensed.of(linear(32)), budget) for budget in (6, 12, 35)]
     [111.0, 87.0, 65.0]
     """
-    once = condensed.graph.total_cost
+    memoize_by_identity = condensed.graph.total_cost
     path, visiting = _visited_chain(condensed)
     if not visiting:
-        return once
+        return memoize_by_identity
     stored = _most_stored(condensed, path, visiting, budget)
     if stored < 1:
         return float("inf")
     costs = np.sort(condensed.costs[[path[m] for m in visiting]]).cumsum()
-    bound, r = once, 1
+    bound, r = memoize_by_identity, 1
     while (again := len(visiting) + 1 - beta(stored, r)) > 0:
         bound += float(costs[again - 1])
         r += 1
     return bound
 
 
-@once
+@memoize_by_identity
 def _visited_chain(condensed: Condensed) -> tuple[list[int], dict[int, list[int]]]:
     """The chain, and what visits its positions; the same at every budget."""
     path = _path(condensed)

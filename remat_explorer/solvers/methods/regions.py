@@ -32,7 +32,7 @@ import numpy as np
 
 from remat_explorer.graph import Graph
 from remat_explorer.graph.repeated_blocks import repeated_blocks
-from remat_explorer.once import once
+from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
@@ -78,7 +78,7 @@ class Layer:
     operations: tuple[int, ...]
 
 
-@once
+@memoize_by_identity
 def layers_of(graph: Graph) -> tuple[Layer, ...]:
     """The layers in the order of the forward pass; none where it has fewer than two stretches.
 

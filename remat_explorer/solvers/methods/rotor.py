@@ -3,7 +3,7 @@
 Beaumont, Eyraud-Dubois, Hermann, Joly and Shilova, "Optimal checkpointing for heterogeneous chains: how to train deep
 neural networks with limited memory", arXiv 1911.13214. The program is exact for a chain whose blocks are run as a
 whole; this makes it fast, and is what keeps it above the optimum of all schedules. A graph that is no chain is cut
-into blocks where its forward pass can be (`remat_explorer.solvers.persistent.chain`).
+into blocks where its forward pass can be (`remat_explorer.solvers.persistent.block_chain`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from remat_explorer.graph import Graph
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.method import Method, Support
-from remat_explorer.solvers.persistent.chain import chain_of
-from remat_explorer.solvers.persistent.cheapest import SLOTS, cheapest_persistent
+from remat_explorer.solvers.persistent.block_chain import chain_of
+from remat_explorer.solvers.persistent.persistent_program import SLOTS, cheapest_persistent
 
 
 def solve_rotor(graph: Graph, budget: int, limits: Limits, slots: int = SLOTS) -> Answer:

@@ -139,7 +139,7 @@ def possible_codes(graph: Graph, codes: Codes | None) -> list[list[int]]:
             return kept
 
 
-def elsewhere(schedule: Schedule, codes: Codes | None = None) -> Schedule:
+def run_out_of_place(schedule: Schedule, codes: Codes | None = None) -> Schedule:
     """The schedule, with another implementation for each run that may only be in place where its input lives on.
 
     What stands in reads no more and writes no less, and every graph has it; it may cost more and need more memory.
@@ -161,14 +161,14 @@ def elsewhere(schedule: Schedule, codes: Codes | None = None) -> Schedule:
     for t, k, code in reversed(schedule.sequence):
         way = graph.operations[k].implementations[code - 1]
         if way.in_place and way.overwrites in read_later:
-            R[t, k] = code = stand_in(graph, k, way, codes)
+            R[t, k] = code = cheapest_substitute(graph, k, way, codes)
             way = graph.operations[k].implementations[code - 1]
         read_later.difference_update(way.outputs)
         read_later.update(way.inputs)
     return schedule if (R == schedule.R).all() else Schedule(graph, R, schedule.S)
 
 
-def stand_in(graph: Graph, k: int, way: Implementation, codes: Codes | None = None) -> int:
+def cheapest_substitute(graph: Graph, k: int, way: Implementation, codes: Codes | None = None) -> int:
     """The cheapest implementation, by its number from 1, that can run instead of one that may run in place only."""
     ways = graph.operations[k].implementations
     able = [code for code, other in enumerate(ways, 1) if stands_in(other, way)]

@@ -27,9 +27,8 @@ from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.monet.condensed_choices import Codes, CondensedImplementation, Tables, elsewhere
-from remat_explorer.solvers.search.guide import Guide
-from remat_explorer.solvers.search.walks import Walks
+from remat_explorer.solvers.monet.condensed_choices import Codes, CondensedImplementation, Tables, run_out_of_place
+from remat_explorer.solvers.search.walks import Guide, Walks
 
 
 def default(tables: Tables) -> dict[int, int]:
@@ -142,7 +141,7 @@ class Selection:
         for t, i, _ in schedule.sequence:
             R[stages[t], self.operations[i]] = self.codes[i]
         S = np.zeros((len(R), len(self.origin.values)), dtype=bool)
-        return elsewhere(Schedule(self.origin, R, S), codes).compact()
+        return run_out_of_place(Schedule(self.origin, R, S), codes).compact()
 
     def lower(self, schedule: Schedule) -> Schedule:
         """The runs of a schedule of the graph with choices, here in the implementations of this selection.
@@ -226,7 +225,7 @@ def fastest_selection(graph: Graph) -> Selection:
     return restricted_to(graph, choice)
 
 
-def consistent(graph: Graph, choice: Mapping[int, int], codes: Codes | None = None) -> dict[int, int]:
+def make_consistent(graph: Graph, choice: Mapping[int, int], codes: Codes | None = None) -> dict[int, int]:
     """The choice, changed where it is needed so that what chosen implementations read is written.
 
     A producer whose chosen implementation does not write what a reader's reads takes its cheapest one that does; if
@@ -320,7 +319,7 @@ class CandidateSelection:
     ) -> CandidateSelection | None:
         """The candidate of a choice, made consistent; None if no schedule of it can fit into the budget."""
         try:
-            candidate = CandidateSelection(restricted_to(graph, consistent(graph, choice)), budget, codes)
+            candidate = CandidateSelection(restricted_to(graph, make_consistent(graph, choice)), budget, codes)
         except SolverError:  # what one operation must write and another must not
             return None
         return candidate if int(candidate.condensed.operation_bytes.max()) <= budget else None
@@ -408,7 +407,7 @@ class ChoiceSearch:
         """Keep a choice if the cheapest walk with it costs less than with the one before."""
         self.judged += 1
         try:
-            selection = restricted_to(self.graph, consistent(self.graph, choice, self.codes))
+            selection = restricted_to(self.graph, make_consistent(self.graph, choice, self.codes))
         except SolverError:  # what one operation must write and another must not
             return
         condensed = Condensed.of(selection.graph)

@@ -44,7 +44,7 @@ from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.condensed_choices import Codes, CondensedChoices, Tables
 from remat_explorer.solvers.monet.joint_problem import JointProblem, joint_point, unbeaten_codes
-from remat_explorer.solvers.monet.relaxation_with_choices import RELAXATION, RelaxationSettings, RelaxationWithChoices
+from remat_explorer.solvers.monet.relaxation_with_choices import RelaxationWithChoices
 
 SMALL = 1e-3  # of the budget: smaller values may stay in memory for a cheaper rerun
 
@@ -139,7 +139,6 @@ def choices_near(
     shares: Sequence[float],
     limits: Limits,
     columns: float,
-    settings: RelaxationSettings = RELAXATION,
 ) -> Iterator[dict[int, int]]:
     """For each share of the budget the implementations that its linear program would choose, by operation.
 
@@ -149,37 +148,30 @@ def choices_near(
         shares: of the budget, such as 0.9; none is taken below what a single operation needs.
         limits: time for all of them.
         columns: of the programs of each of them together, as in `RelaxationWithChoices.improve`.
-        settings: of the relaxation.
     """
     least = int(tables.problem.least_memory.max())
     for other in shares:
         if limits.over:
             return
-        relaxation = RelaxationWithChoices(tables, max(least, int(other * budget)), settings)
+        relaxation = RelaxationWithChoices(tables, max(least, int(other * budget)))
         quiet = replace(limits, report=lambda progress: None)  # its bound is not one of this budget
         yield relaxation.improve(quiet, integral=False, columns=columns).choice()
 
 
+_LARGER = 1.5  # how much larger windows become
+_STRIDE = 0.34  # share of its length after which the next window begins: they overlap
+_ROUNDS = 8  # integer programs of one window: each has the memory rows that the point of the one before lacked
+_GAP = 1e-4  # of the integer programs, and of a schedule that is worth looking for
+
+
 @dataclass(frozen=True)
 class WindowSettings:
-    """How large windows are, and how long each is searched. None of these was measured with other values yet."""
+    """How large the first windows are, and how large their programs."""
 
-    # Share of the forward operations in the first windows,
-    first: float = 0.15
-    # but at least so many of them,
-    least: int = 10
-    # and how much larger they become.
-    larger: float = 1.5
-    # Windows overlap: each begins this share of its length after the one before.
-    stride: float = 0.34
-    # Nodes of the search tree of one integer program, at most,
-    nodes: int = 200
-    # and how many columns times nodes: nodes of a large program take longer.
-    work: int = 400_000
-    # Integer programs of one window: each has the memory rows that the point of the one before lacked.
-    rounds: int = 8
-    # Relative gap of the integer programs, and of a schedule that is worth looking for.
-    gap: float = 1e-4
+    first: float = 0.15  # share of the forward operations in the first windows,
+    least: int = 10  # but at least so many of them
+    nodes: int = 200  # of the search tree of one integer program, at most,
+    work: int = 400_000  # and how many columns times nodes: nodes of a large program take longer
 
 
 WINDOWS = WindowSettings()
@@ -237,9 +229,9 @@ class WindowSearch:
                         self._exhausted = schedule.cost
                         return schedule
                 else:
-                    self._share = min(1.0, self._share * self.settings.larger)
+                    self._share = min(1.0, self._share * _LARGER)
             self._cost_before, self._all_solved = schedule.cost, True
-            starts = range(0, count - self._length + 1, max(1, int(self.settings.stride * self._length)))
+            starts = range(0, count - self._length + 1, max(1, int(_STRIDE * self._length)))
             self._queue = self._by_promise(schedule, sorted({*starts, count - self._length}))
         window, first = self._optional.copy(), self._queue.pop()
         window[self._forward[first : first + self._length]] = True
@@ -296,7 +288,7 @@ class WindowSearch:
 
     def _solve(self, joint: JointProblem, R: np.ndarray, schedule: Schedule, limits: Limits) -> tuple[Schedule, bool]:
         """Linear programs until no memory row is missing, then integer programs until one's point fits the budget."""
-        settings, wanted = self.settings, schedule.cost * (1 - self.settings.gap)
+        settings, wanted = self.settings, schedule.cost * (1 - _GAP)
         while True:
             outcome = joint.milp.solve(limits.left, cancelled=limits.cancelled)
             if outcome.values is None:
@@ -306,9 +298,9 @@ class WindowSearch:
             if limits.over or not joint.add_violated(outcome.values):
                 break
         joint.milp.require_integers()
-        gap = settings.gap * schedule.cost * joint.cost_scale
+        gap = _GAP * schedule.cost * joint.cost_scale
         nodes = max(1, min(settings.nodes, settings.work // joint.milp.columns))
-        for _ in range(settings.rounds):
+        for _ in range(_ROUNDS):
             start = joint_point(joint, R)
             outcome = joint.milp.solve(limits.left, start=start, nodes=nodes, gap=gap, cancelled=limits.cancelled)
             if outcome.values is None:

@@ -1,1 +1,4 @@
-"""Persistent checkpointing of a chain of blocks: a dynamic program over which block saves what."""
+"""Persistent checkpointing of a chain of blocks: a dynamic program over which block saves what.
+
+`block_chain` finds the blocks, `persistent_program` (`cheapest_persistent`) has the program, `table` its compiled loop.
+"""

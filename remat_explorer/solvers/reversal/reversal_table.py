@@ -9,7 +9,7 @@ from remat_explorer.machine_code import entry
 
 @entry
 def fill_from(least, below, lowest, costs, again, sizes, beside, without, penalties):
-    """Fill the table of `remat_explorer.solvers.reversal.bound` for all ranges that begin with one position.
+    """Fill the table of `remat_explorer.solvers.reversal.reversal_bound` for all ranges that begin with one position.
 
     Args:
         least: T, by the end of a range, slots that are taken, and its beginning, float64 of shape

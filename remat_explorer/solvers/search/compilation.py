@@ -14,8 +14,8 @@ from remat_explorer.instances import linear
 from remat_explorer.machine_code import entries, folder, is_own
 from remat_explorer.offsets.placement import load_offset_search
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.persistent.chain import chain_of
-from remat_explorer.solvers.persistent.cheapest import cheapest_persistent
+from remat_explorer.solvers.persistent.block_chain import chain_of
+from remat_explorer.solvers.persistent.persistent_program import cheapest_persistent
 from remat_explorer.solvers.reversal.reversal_table import fill_from
 from remat_explorer.solvers.search.cut_paths import shortest_paths
 from remat_explorer.solvers.search.exact_search import search_exactly

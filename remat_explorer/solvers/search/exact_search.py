@@ -18,7 +18,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.exact_space import LIMIT, MOST_STAGES, MOST_WORK, PAUSE, UNIT, Sets, States
 from remat_explorer.solvers.search.flat_graph import FlatGraph
-from remat_explorer.solvers.search.walks import within
+from remat_explorer.solvers.search.walks import if_within
 
 WORK = 20_000  # sets, about five milliseconds
 SLICE = 50_000  # sets between two questions whether the time is up
@@ -83,7 +83,7 @@ def search_exactly(
         least = max(least, more)
     if ended and not has_schedule:
         return Exact(None, limit, True)
-    schedule = within(condensed.schedule(R), budget) if has_schedule else None
+    schedule = if_within(condensed.schedule(R), budget) if has_schedule else None
     if schedule is not None and ended:
         return Exact(schedule, schedule.cost, True)
     return Exact(schedule, total + least, False)

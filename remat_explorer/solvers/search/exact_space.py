@@ -18,7 +18,7 @@ MOST_STAGES = 1000
 
 
 class Sets(NamedTuple):
-    """What is the same in every state, filled by `exact_sets.fill`; words are int64 of shape (..., words).
+    """What is the same in every state, filled by `exact_order.fill`; words are int64 of shape (..., words).
 
     Attributes:
         reads: groups that each operation reads, (n, words).

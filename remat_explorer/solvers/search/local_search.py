@@ -16,52 +16,28 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.compiled_state import BETTER, FlipState
-from remat_explorer.solvers.search.guide import Guide
-from remat_explorer.solvers.search.walks import Walks, within
+from remat_explorer.solvers.search.walks import Guide, Walks, if_within
 
 BATCH = 1_000_000  # iterations times operations between two questions whether the time is over; it changes no result
 HEATS = (1.0, 0.3, 2.0)  # factors on the temperatures, one cooling after another
 LOOSER = (1.0, 1.02, 1.05, 1.1, 1.2, 1.4, 2.0)  # budgets of walks that local search begins with, in budgets
 
 
+_LONGEST_COOLING = 400_000  # iterations of any cooling, at most
+
+
 @dataclass(frozen=True)
 class LocalSearchSettings:
-    """How long the coolings are, how hot, and what they begin with.
+    """How long the coolings are, how hot, and what they begin with."""
 
-    What other values change was measured by `benchmarks/search_settings.py`.
-    """
-
-    # Iterations of the first cooling for each operation.
-    # With 100: keras_vgg_unet 0.01 % gap after 3.8 times the seconds. With 400: no difference.
-    first_cooling_each: int = 200
-    # Iterations of the first cooling, at most.
-    # With 10,000: mobilenet_v1 0.01 % gap after 1.9 times the seconds. With 40,000: mobilenet_v1 0.01 % gap after 1.9
-    # times the seconds.
-    first_cooling: int = 20_000
-    # Iterations of any cooling for each operation, at most.
-    # With 500: no difference. With 2000: mobilenet_v1 0.01 % gap after 1.9 times the seconds.
-    longest_cooling_each: int = 1000
-    # Iterations of any cooling, at most.
-    # No difference measured with 200,000 or 800,000.
-    longest_cooling: int = 400_000
-    # Length of a cooling in lengths of the one before it.
-    # With 1: mobilenet_v1 0.01 % gap after 1.9 times the seconds. With 6: mobilenet_v1 0.01 % gap after 1.9 times the
-    # seconds.
-    growth: int = 3
-    # First temperature, in costs of an average operation.
-    # With 0.15: no difference. With 0.6: mobilenet_v1 0.01 % gap after 1.9 times the seconds.
-    hottest: float = 0.3
-    # Last temperature, as a share of the first.
-    # With 0.005: mobilenet_v1 0.01 % gap after 1.9 times the seconds. With 0.02: mobilenet_v1 0.01 % gap after 1.9
-    # times the seconds.
-    coldest: float = 0.01
-    # One cooling in so many may compute operations of the backward pass again.
-    # With 2: keras_vgg_unet 0.01 % gap after 3.9 times the seconds. With 8: no difference.
-    wider: int = 4
-    # One cooling in so many begins with a new walk, not with the best schedule.
-    # With 1: unet 0.9 % more; mobilenet_v1 0.01 % gap after 1.9 times the seconds. With 6: mobilenet_v1 0.01 % gap
-    # after 1.9 times the seconds.
-    fresh: int = 3
+    first_cooling_each: int = 200  # iterations of the first cooling for each operation
+    first_cooling: int = 20_000  # iterations of the first cooling, at most
+    longest_cooling_each: int = 1000  # iterations of any cooling for each operation, at most
+    growth: int = 3  # length of a cooling in lengths of the one before it
+    hottest: float = 0.3  # first temperature, in costs of an average operation
+    coldest: float = 0.01  # last temperature, as a share of the first
+    wider: int = 4  # one cooling in so many may compute operations of the backward pass again
+    fresh: int = 3  # one cooling in so many begins with a new walk, not with the best schedule
 
 
 LOCAL_SEARCH = LocalSearchSettings()
@@ -109,7 +85,7 @@ class LocalSearch:
         if self._improved:
             self._improved = False
             computations = with_first_runs(self.condensed.n, self._best_again)
-            self._best = within(self.condensed.schedule(computations), self.budget) or self._best
+            self._best = if_within(self.condensed.schedule(computations), self.budget) or self._best
         return self._best
 
     @property
@@ -119,9 +95,9 @@ class LocalSearch:
 
     def offer(self, schedule: Schedule | None) -> None:
         """Take ``schedule`` as the best one if it is within the budget and cheaper: the next cooling begins with it."""
-        if schedule is None or within(schedule, self.budget) is None:
+        if schedule is None or if_within(schedule, self.budget) is None:
             return
-        again, n = again_of(schedule.computations, self.condensed.n), self.condensed.n
+        again, n = recomputations_of(schedule.computations, self.condensed.n), self.condensed.n
         cost = float((schedule.computations.counts(n) - 1.0) @ self.condensed.costs)
         if cost < self._annealing[-1]:
             self._best, self._improved = schedule, False
@@ -130,7 +106,7 @@ class LocalSearch:
             self._state.numbers[BETTER] = len(again)
 
     def guide(self, guides: Sequence[Guide]) -> None:
-        """Let some coolings begin with walks that follow ``guides``, as `guidance.guides` makes them."""
+        """Let some coolings begin with walks that follow ``guides``, as `bounds.point.guides` makes them."""
         self._guides = list(guides)
 
     def begin(self, computations: Computations | None, length: int) -> None:
@@ -195,7 +171,7 @@ class LocalSearch:
 
         settings = self.settings
         number, self.coolings = self.coolings, self.coolings + 1
-        longest = min(settings.longest_cooling_each * self.condensed.n, settings.longest_cooling)
+        longest = min(settings.longest_cooling_each * self.condensed.n, _LONGEST_COOLING)
         self._done, self._length = 0, min(self.first_cooling * settings.growth**number, longest)
         self._annealing[HOT] = HEATS[number % len(HEATS)] * settings.hottest / self.condensed.n
         self._annealing[COLD] = settings.coldest * self._annealing[HOT]
@@ -206,7 +182,7 @@ class LocalSearch:
             self._allowed[:] = True
         if first is None and (not has_schedule or (number % settings.fresh == settings.fresh - 1)):
             first = self._walk
-        again = again_of(first(), self.condensed.n) if first else self._best_again
+        again = recomputations_of(first(), self.condensed.n) if first else self._best_again
         # later operations of a stage first: they hold the inputs that earlier ones then need not
         ordered = np.lexsort((-(again % self.condensed.n), again // self.condensed.n))
         start(self._walks.flat, self._state, again[ordered])
@@ -228,7 +204,7 @@ class LocalSearch:
         return walked.computations
 
 
-def again_of(computations: Computations, n: int) -> np.ndarray:
+def recomputations_of(computations: Computations, n: int) -> np.ndarray:
     """Recomputations as stage * n + operation, int64: what is computed after its own stage."""
     again = computations.operation < computations.stage
     return (computations.stage * n + computations.operation)[again]

@@ -12,18 +12,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations
+from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.search.guide import Guide
 from remat_explorer.solvers.search.local_search import LOCAL_SEARCH, LocalSearch, LocalSearchSettings
-from remat_explorer.solvers.search.walks import Conflict, Walks, within
+from remat_explorer.solvers.search.walks import Conflict, Guide, Walks, if_within
+
+
+def load_search(report: Callable[[Progress], None] = lambda progress: None) -> None:
+    """Load the planner's machine code, or compile it, which takes about fifteen seconds once on a machine.
+
+    Args:
+        report: called with a `Progress` if it must be compiled.
+
+    >>> load_search()
+    """
+    from remat_explorer.solvers.search.compilation import warm_up  # imports the compiler
+
+    warm_up(lambda doing: report(Progress(0.0, doing)))
+
 
 # exponents of recomputation cost, bytes, and distance to the next use in the eviction score
 EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0), (1, 0.7, 0.7), (1, 1, 0.5), (1, 0.5, 1), (1, 1, 2), (0.5, 0.5, 0.5))
@@ -31,33 +44,11 @@ REPAIR_EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0.3))
 GUIDED_EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0.5), (1, 1, 0))
 
 
-@dataclass(frozen=True)
-class PlannerSettings:
-    """How many walks there are, how they are repaired, and the local search that follows.
-
-    What other values change was measured by `benchmarks/search_settings.py`.
-    """
-
-    # Operations up to which `cheapest_walk` makes few walks: they give a good enough limit to another search.
-    # No difference measured with 5 or 20.
-    tiny: int = 10
-    # How many walks it makes then.
-    # No difference measured with 1 or 4.
-    few: int = 2
-    # Walks with growing weights, for each of the exponents, until one comes to the end.
-    # No difference measured with 10 or 40.
-    repair_tries: int = 20
-    # What the logarithm of a weight grows by after a conflict.
-    # No difference measured with 0.25 or 1.
-    repair_step: float = 0.5
-    # Coolings of local search for any schedule, where no walk found one.
-    # No difference measured with 2 or 8.
-    coolings: int = 4
-    # Of the local search from the cheapest walk.
-    local: LocalSearchSettings = LOCAL_SEARCH
-
-
-PLANNER = PlannerSettings()
+_TINY = 10  # operations up to which `cheapest_walk` makes few walks: they give a good enough limit to another search
+_FEW_WALKS = 2  # how many it makes then
+REPAIRS = 20  # walks with growing weights, for each of the exponents, until one comes to the end
+_REPAIR_STEP = 0.5  # what the logarithm of a weight grows by after a conflict
+_COOLINGS = 4  # of local search for any schedule, where no walk found one
 
 
 def plan_schedule(
@@ -65,7 +56,7 @@ def plan_schedule(
     budget: int,
     seconds: float = 2.0,
     cancelled: Callable[[], bool] = lambda: False,
-    settings: PlannerSettings = PLANNER,
+    settings: LocalSearchSettings = LOCAL_SEARCH,
 ) -> Schedule | None:
     """A schedule whose peak is within ``budget``, or None if none was found.
 
@@ -76,28 +67,28 @@ def plan_schedule(
         budget: bytes, resident bytes included.
         seconds: no new step begins after this time.
         cancelled: asked between steps; once True the best so far is returned.
-        settings: of repair and local search.
+        settings: of the local search from the cheapest walk.
     """
     end = time.monotonic() + seconds
 
     def over() -> bool:
         return time.monotonic() > end or cancelled()
 
-    best = within(checkpoint_all(condensed.graph), budget)
+    best = if_within(checkpoint_all(condensed.graph), budget)
     if best is not None or budget < condensed.operation_bytes.max():
         return best
     walks = Walks(condensed, budget)
-    best = _best_walk(walks, EXPONENTS, [_unguided(condensed)], over) or _repair(walks, over, settings)
-    search = LocalSearch(condensed, budget, settings=settings.local)
+    best = _best_walk(walks, EXPONENTS, [_unguided(condensed)], over) or _repair(walks, over)
+    search = LocalSearch(condensed, budget, settings=settings)
     search.offer(best)
     best = search.run(search.first_cooling, over)
-    while best is None and search.coolings < settings.coolings and not over():
+    while best is None and search.coolings < _COOLINGS and not over():
         best = search.run(search.first_cooling, over)
     return best
 
 
 def first_within(
-    condensed: Condensed, budget: int, over: Callable[[], bool], settings: PlannerSettings = PLANNER
+    condensed: Condensed, budget: int, over: Callable[[], bool], repairs: int = REPAIRS
 ) -> Schedule | None:
     """The schedule of the first walk that comes to the end within ``budget``, whatever it costs, or None.
 
@@ -105,7 +96,7 @@ def first_within(
         condensed: n operations and their groups of values.
         budget: bytes, resident bytes included.
         over: asked before each walk; once True None is returned.
-        settings: of repair.
+        repairs: walks with growing weights for each of the exponents, at most.
 
     >>> from remat_explorer.instances import linear
     >>> first_within(Condensed.of(linear(8)), 4, lambda: False).cost
@@ -118,16 +109,15 @@ def first_within(
         walked = walks.walk(exponents, unguided)
         if walked.complete and (schedule := walks.better(None, walked.computations)) is not None:
             return schedule
-    return _repair(walks, over, settings)
+    return _repair(walks, over, repairs)
 
 
-def cheapest_walk(condensed: Condensed, budget: int, settings: PlannerSettings = PLANNER) -> Computations | None:
+def cheapest_walk(condensed: Condensed, budget: int) -> Computations | None:
     """What the cheapest of a few walks computes, before any annealing and unchecked; None if none comes to the end.
 
     Args:
         condensed: n operations and their groups of values.
         budget: bytes, resident bytes included.
-        settings: of how many walks there are.
 
     >>> from remat_explorer.instances import linear
     >>> len(cheapest_walk(Condensed.of(linear(2)), budget=3).stage)
@@ -135,7 +125,7 @@ def cheapest_walk(condensed: Condensed, budget: int, settings: PlannerSettings =
     """
     if budget < condensed.operation_bytes.max():
         return None
-    exponents = EXPONENTS if condensed.n > settings.tiny else EXPONENTS[: settings.few]
+    exponents = EXPONENTS if condensed.n > _TINY else EXPONENTS[:_FEW_WALKS]
     walks = _walks(Walks(condensed, budget), exponents, [_unguided(condensed)], lambda: False)
     return walks[-1] if walks else None
 
@@ -152,7 +142,7 @@ def guided_schedule(
     Args:
         condensed: n operations and their groups of values.
         budget: bytes, resident bytes included.
-        guides: as `guidance.guides` makes them.
+        guides: as `bounds.point.guides` makes them.
         over: asked between walks; once True the best so far is returned.
         settings: of the local search.
     """
@@ -192,14 +182,14 @@ def _unguided(condensed: Condensed) -> Guide:
     return Guide.everywhere(np.zeros(condensed.groups), condensed.n)
 
 
-def _repair(walks: Walks, over: Callable[[], bool], settings: PlannerSettings) -> Schedule | None:
+def _repair(walks: Walks, over: Callable[[], bool], repairs: int = REPAIRS) -> Schedule | None:
     """Walks with conflict-driven weights, first without, then with recomputed gradients."""
     groups = walks.condensed.groups
     random = np.random.default_rng(0)
     for any_operation in (False, True):
         for exponents in REPAIR_EXPONENTS:
             logarithms = np.zeros(groups)
-            for _ in range(settings.repair_tries):
+            for _ in range(repairs):
                 if over():
                     return None
                 walked = walks.walk(exponents, Guide.everywhere(logarithms, walks.condensed.n), any_operation)
@@ -208,7 +198,7 @@ def _repair(walks: Walks, over: Callable[[], bool], settings: PlannerSettings) -
                     if schedule is not None:
                         return schedule
                     break
-                _raise_weights(walks.condensed, logarithms, walked.conflict, settings.repair_step)
+                _raise_weights(walks.condensed, logarithms, walked.conflict, _REPAIR_STEP)
                 if random.random() < 0.3:  # out of a cycle of conflicts
                     logarithms += 0.1 * random.normal(size=groups)
     return None

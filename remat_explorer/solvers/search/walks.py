@@ -16,7 +16,27 @@ from remat_explorer.solvers.base import MOST_COMPUTATIONS
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.compiled_state import Neighbourhoods, WalkState
 from remat_explorer.solvers.search.flat_graph import FlatGraph
-from remat_explorer.solvers.search.guide import Guide
+
+
+class Guide(NamedTuple):
+    """Logarithms of factors on the eviction score: what has a larger one stays longer.
+
+    Attributes:
+        rows: of shape (rows, groups); stages in a row share one.
+        row: the row of each stage, int64 of shape (n,).
+    """
+
+    rows: np.ndarray
+    row: np.ndarray
+
+    @staticmethod
+    def everywhere(logarithms: np.ndarray, stages: int) -> Guide:
+        """The same logarithms, of shape (groups,), in every stage."""
+        return Guide(logarithms[None, :], np.zeros(stages, dtype=np.int64))
+
+    def plus(self, logarithms: np.ndarray) -> Guide:
+        """With logarithms of shape (groups,) added in every stage."""
+        return Guide(self.rows + logarithms, self.row)
 
 
 @dataclass(frozen=True)
@@ -96,11 +116,11 @@ class Walks:
 
     def better(self, best: Schedule | None, computations: Computations) -> Schedule | None:
         """The cheaper of the best schedule so far and that of a walk that came to the end."""
-        schedule = within(self.condensed.schedule(computations), self.budget)
+        schedule = if_within(self.condensed.schedule(computations), self.budget)
         return schedule if schedule is not None and (best is None or schedule.cost < best.cost) else best
 
 
-def within(schedule: Schedule, budget: int) -> Schedule | None:
+def if_within(schedule: Schedule, budget: int) -> Schedule | None:
     """The schedule if it is executable and its plan stays within the budget, by the plan's own account."""
     if schedule.violation() is None and Plan.of(schedule).peak <= budget:
         return schedule

@@ -106,7 +106,7 @@ def read_curve(text: Any, graph: Graph) -> OwnCurve:
         raise SolverError(f"the worker sent schedules that cannot be read: {error!r}: {quote(text)}") from None
 
 
-def shared(solutions: Sequence[Solution]) -> list[Solution]:
+def share_best(solutions: Sequence[Solution]) -> list[Solution]:
     """The same points in the same order, each with the best schedule and bound that any of them can give it.
 
     Args:
@@ -122,13 +122,13 @@ def shared(solutions: Sequence[Solution]) -> list[Solution]:
     return [_with_all(solution, solutions) for solution in solutions]
 
 
-def merged(old: Solution, new: Solution) -> Solution:
+def merge_solutions(old: Solution, new: Solution) -> Solution:
     """One point from two answers for the same strategy and budget: the cheaper schedule, the higher bound."""
     schedule = min((s.schedule for s in (new, old) if s.schedule), key=lambda schedule: schedule.cost, default=None)
     infeasible = Status.INFEASIBLE in (old.status, new.status)
     bounds = [s.lower_bound for s in (old, new) if s.lower_bound is not None]
     seconds, solver = old.seconds + new.seconds, new.solver or old.solver
-    return assessed(new, new.budget, schedule, max(bounds, default=None), infeasible, seconds, solver)
+    return assess_schedule(new, new.budget, schedule, max(bounds, default=None), infeasible, seconds, solver)
 
 
 def bound_at(budget: int, solutions: Iterable[Solution]) -> float | None:
@@ -143,7 +143,7 @@ def best_within(budget: int, solutions: Iterable[Solution]) -> Solution | None:
     return min(fitting, key=lambda s: (s.cost or 0.0, s.peak or 0), default=None)
 
 
-def assessed(
+def assess_schedule(
     like: Solution,
     budget: int,
     schedule: Schedule | None,
@@ -198,7 +198,7 @@ def proves_infeasible(solution: Solution) -> bool:
     return complete and solution.status is Status.INFEASIBLE
 
 
-def empty(graph: Graph, strategy: str, budget: int) -> Solution:
+def unknown_point(graph: Graph, strategy: str, budget: int) -> Solution:
     """A point of which nothing is known yet."""
     return Solution(graph, strategy, Status.UNKNOWN, budget, None, None, 0.0)
 
@@ -215,7 +215,7 @@ def _with_all(solution: Solution, solutions: Sequence[Solution]) -> Solution:
         highest = bound_at(solution.budget, solutions)
         bound = highest if bound is None or (highest is not None and highest > bound) else bound
     infeasible = any(other.status is Status.INFEASIBLE and other.budget >= solution.budget for other in same)
-    changed = assessed(solution, solution.budget, schedule, bound, infeasible)
+    changed = assess_schedule(solution, solution.budget, schedule, bound, infeasible)
     same_bound = changed.lower_bound == solution.lower_bound or (
         changed.lower_bound is not None
         and solution.lower_bound is not None
@@ -287,7 +287,7 @@ def first_cheapest(points: Sequence[OwnPoint], budget: int) -> Solution | None:
     """
     fitting = [point for point in points if point.budget <= budget]
     best = min(fitting, key=lambda point: point.cost or 0.0, default=None)
-    return None if best is None else assessed(best, budget, best.schedule, None)
+    return None if best is None else assess_schedule(best, budget, best.schedule, None)
 
 
 def with_bounds(points: Iterable[OwnPoint], solutions: Sequence[Solution]) -> list[OwnPoint]:
@@ -296,6 +296,6 @@ def with_bounds(points: Iterable[OwnPoint], solutions: Sequence[Solution]) -> li
     for point in points:
         advancing = point.schedule is not None and point.schedule.is_frontier_advancing
         bound = bound_at(point.budget, solutions) if advancing else None
-        better = assessed(point, point.budget, point.schedule, bound)
+        better = assess_schedule(point, point.budget, point.schedule, bound)
         bounded.append(dataclasses.replace(point, status=better.status, lower_bound=better.lower_bound))
     return sorted(bounded, key=lambda point: (point.budget, point.cost or 0.0))

@@ -17,12 +17,12 @@ from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.base import Answer
+from remat_explorer.solvers.budgets import largest_operation
 from remat_explorer.solvers.cache import Question, load_solution, store_solution
 from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.memory.minimum_budget import NONE_FITS
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
 from remat_explorer.solvers.registry import default_strategy, method_of
-from remat_explorer.solvers.smallest_budget import largest_operation
 from remat_explorer.solvers.solve import judge
 from remat_explorer.solvers.sweeps.frontier import Frontier
 from remat_explorer.solvers.sweeps.own_points import (
@@ -31,11 +31,11 @@ from remat_explorer.solvers.sweeps.own_points import (
     best_within,
     bound_at,
     checked_points,
-    empty,
     first_cheapest,
     has_own_curve,
-    merged,
-    shared,
+    merge_solutions,
+    share_best,
+    unknown_point,
     with_bounds,
 )
 
@@ -81,7 +81,7 @@ class KeptPoints:
         problems: dict[str, None] = {}
         gone = set(lost)
         for name in dict.fromkeys(solution.strategy for solution in solutions):
-            for solution in shared([s for s in solutions if s.strategy == name]):
+            for solution in share_best([s for s in solutions if s.strategy == name]):
                 point = (name, solution.budget)
                 proven = solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
                 if point in self.taken or (point in gone and not proven):
@@ -161,7 +161,7 @@ class SweepPoints:
         everything, exact = checkpoint_all(self.graph), default_strategy(self.graph)
         cost = CondensedChoices.of(self.graph).least_cost if choices else self.graph.total_cost
         for name, budget in itertools.product(strategies, budgets):
-            self._known[name, budget] = empty(self.graph, name, budget)
+            self._known[name, budget] = unknown_point(self.graph, name, budget)
             answer = Answer(None, cost)
             method = method_of(name)  # one that cannot be loaded says so when it runs
             if method is not None and budget < method.smallest_budget(self.graph):
@@ -172,7 +172,7 @@ class SweepPoints:
                 answer, first = Answer(first, cost), None  # the larger budgets share it
             self.take(name, budget, answer, 0.0)
             if kept is not None and not has_own_curve(name) and (solution := kept.load(name, budget)) is not None:
-                self._known[name, budget] = merged(self._known[name, budget], solution)
+                self._known[name, budget] = merge_solutions(self._known[name, budget], solution)
                 self._kept.add((name, budget))
 
     def keep(self, kept: KeptPoints, ended: bool) -> list[str]:
@@ -187,7 +187,7 @@ class SweepPoints:
             ScheduleError: if its schedule is wrong; then nothing of it is kept.
         """
         solution = judge(self.graph, budget, strategy, answer, seconds)
-        self._known[strategy, budget] = merged(self._known[strategy, budget], solution)
+        self._known[strategy, budget] = merge_solutions(self._known[strategy, budget], solution)
 
     def take_curve(self, strategy: str, curve: OwnCurve) -> None:
         """Check the schedules of a strategy that does not ask for the budget, and give each budget what fits.
@@ -201,7 +201,7 @@ class SweepPoints:
             self._incomplete.add(strategy)
         for name, budget in list(self._known):
             if name == strategy and (cheapest := first_cheapest(points, budget)) is not None:
-                self._known[name, budget] = merged(self._known[name, budget], cheapest)
+                self._known[name, budget] = merge_solutions(self._known[name, budget], cheapest)
 
     def lose_curve(self, strategy: str, error: str) -> None:
         """A strategy that does not ask for the budget has no schedules: it refuses the graph, or its worker died."""
@@ -269,7 +269,7 @@ class SweepPoints:
         return Frontier(self.graph, tuple(solutions), messages, seconds, tuple(own))
 
     def _shared(self) -> list[Solution]:
-        return shared(list(self._known.values()))
+        return share_best(list(self._known.values()))
 
     def _why_none(self, solution: Solution, cancelled: bool, known: int | None) -> str:
         """Why a point has no schedule."""

@@ -1,16 +1,11 @@
-"""A sweep over budgets: the trade-off curve of a graph, point by point as results arrive.
+"""A sweep over budgets: the trade-off curve of a graph, at once (`sweep`) or point by point (`Sweep`).
 
 Tasks go to an executor, as many at a time as it has workers, so that each begins with the best that is known by then.
 The optimal strategy's budgets are first planned, so that there is something to see: by this process while workers of
 the sweep's own load their libraries, then by the workers. The budgets are dealt out to the workers in turn, each of
-which solves its share together (see `sweep_optimal`); what is not settled then, and has time left, is searched one
-budget at a time. A method that does not ask for the budget is one task for all of them (see `own_points`). After every
-result the points take from each other what they may (see `sharing`).
-
-What a sweep asks of a worker, and what it gets back: JSON text both ways, whatever carries it.
-
-A request names a strategy, budgets, what is known there, what to do, and a time limit. A worker's answer is a claim:
-the parent checks every schedule before anyone sees it.
+which solves its share together (`sweep_search`); what is not settled then, and has time left, is searched one budget at
+a time. A method that does not ask for the budget is one task for all of them (`own_points`). After every result the
+points take from each other what they may.
 """
 
 from __future__ import annotations
@@ -21,6 +16,7 @@ import math
 import threading
 import time
 import uuid
+import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
@@ -36,22 +32,20 @@ from remat_explorer.graph.file import dump_graph
 from remat_explorer.instances import linear
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
-from remat_explorer.solvers.anytime.together import solve_together
-from remat_explorer.solvers.backends import BACKENDS, backend
-from remat_explorer.solvers.base import Answer, Limits
+from remat_explorer.solvers.anytime.sweep_search import solve_together
+from remat_explorer.solvers.base import Answer, Limits, cores
 from remat_explorer.solvers.bounds.refinement import pack_runs, unpack_runs
 from remat_explorer.solvers.budgets import require_count, spaced_budgets
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.jobs.processes import Processes
-from remat_explorer.solvers.memory.minimum_budget import minimum_budget
-from remat_explorer.solvers.memory.smallest_known import budgets_of
+from remat_explorer.solvers.jobs.worker_process import Processes
+from remat_explorer.solvers.memory.minimum_budget import budgets_of, minimum_budget
 from remat_explorer.solvers.method import Support, Together
+from remat_explorer.solvers.milp import BACKENDS, backend
 from remat_explorer.solvers.registry import STRATEGIES, method_of
-from remat_explorer.solvers.search.compiled_search import load_search
+from remat_explorer.solvers.search.planner import load_search
 from remat_explorer.solvers.sweeps.frontier import Frontier
 from remat_explorer.solvers.sweeps.own_points import has_own_curve, read_curve, write_curve
 from remat_explorer.solvers.sweeps.sweep_points import KeptPoints, SweepPoints, SweepProgress
-from remat_explorer.solvers.threads import cores
 
 Kind = Literal["plan", "together", "alone", "curve"]
 
@@ -109,7 +103,7 @@ def write_request(
     )
 
 
-def work(graph_text: str, request_text: str) -> str:
+def answer_request(graph_text: str, request_text: str) -> str:
     """Do what a request says; the function that executors call.
 
     Args:
@@ -122,7 +116,7 @@ def work(graph_text: str, request_text: str) -> str:
     """
     try:
         graph, request = _graph(graph_text), json.loads(request_text)
-        make_ready(request["solver"])  # which is no part of the first task's time
+        load_solver(request["solver"])  # which is no part of the first task's time
         if request["kind"] == "curve":
             STRATEGIES[request["strategy"]].load()
             return write_curve(graph, request["strategy"], _limits(request))
@@ -136,7 +130,7 @@ def work(graph_text: str, request_text: str) -> str:
 
 
 @lru_cache(maxsize=len(BACKENDS))
-def make_ready(solver: str) -> None:
+def load_solver(solver: str) -> None:
     """Load what a search needs: the back end's library, and compiled code, which is made where there is none."""
     load_search()
     solve_together(linear(4), (4, 6), [], Limits(solver=solver))
@@ -308,7 +302,7 @@ def together_of(strategy: str) -> Together | None:
     return None if method is None else method.together
 
 
-def patience(graph: Graph) -> float:
+def default_seconds(graph: Graph) -> float:
     """Seconds that a point may take where no limit is given; walks take time with the square of the operations.
 
     >>> from remat_explorer.instances import linear
@@ -367,8 +361,8 @@ class Sweep:
         self._stop, self._asked = threading.Event(), cancelled
         self.graph, self._solver, self._threads = graph, solver, threads
         self._executor = executor
-        limit = patience(graph) if time_limit is None else time_limit
-        self._together = patience(graph) if time_limit is None else min(limit / 2, patience(graph))
+        limit = default_seconds(graph) if time_limit is None else time_limit
+        self._together = default_seconds(graph) if time_limit is None else min(limit / 2, default_seconds(graph))
         alone = limit - self._together
         self._kept = KeptPoints(graph, solver, limit, threads) if cache else None
         self.remarks: tuple[str, ...] = ()
@@ -434,7 +428,7 @@ class Sweep:
         try:
             if executor is not self._executor:
                 # they load their libraries while the smallest budget is sought, and the first ones are planned
-                ready = [executor.submit(make_ready, self._solver) for _ in range(self.workers)]
+                ready = [executor.submit(load_solver, self._solver) for _ in range(self.workers)]
             self._begin()
             yield from self._points.news()
             yield from self._plan_until(ready)
@@ -457,8 +451,8 @@ class Sweep:
         if isinstance(sizes, int):
             if not any(method.choices is Support.YES for name in self._strategies if (method := method_of(name))):
                 Condensed.of(self.graph)  # which refuses choices, and says what to do with them
-            make_ready(self._solver)  # in this process, too, before the clock of that search begins
-            smallest = minimum_budget(self.graph, MINIMUM + patience(self.graph))
+            load_solver(self._solver)  # in this process, too, before the clock of that search begins
+            smallest = minimum_budget(self.graph, MINIMUM + default_seconds(self.graph))
             feasible = smallest.known_feasible < smallest.checkpoint_all_peak  # or the search was too short
             least = smallest.known_feasible if feasible else smallest.lower_bound
             sizes = spaced_budgets(least, smallest.checkpoint_all_peak, sizes)
@@ -483,7 +477,7 @@ class Sweep:
         starts, bound = self._points.starts(task.strategy, task.budgets)
         request = write_request(self._id, task, starts, bound, self._solver, self._threads)
         try:
-            self._in_flight[executor.submit(work, graph_text, request)] = task
+            self._in_flight[executor.submit(answer_request, graph_text, request)] = task
         except Exception as error:  # a pool that is broken or shut down
             self._lose(task, error)
 
@@ -531,3 +525,69 @@ class Sweep:
             executor.kill()
         if self._kept is not None:
             self.remarks = tuple(self._points.keep(self._kept, ended))
+
+
+def sweep(
+    graph: Graph,
+    budgets: int | str | Sequence[str | int | float] = 12,
+    strategies: str | Sequence[str] = ("optimal",),
+    executor: Executor | None = None,
+    *,
+    time_limit: Seconds | None = None,
+    workers: Workers | None = None,
+    solver: str = "highs",
+    threads: Threads = 1,
+    on_result: Callable[[Solution], None] | None = None,
+    on_progress: Callable[[SweepProgress], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+    cache: bool = False,
+) -> Frontier:
+    """The trade-off between memory and cost: the best schedules found within several budgets.
+
+    Args:
+        graph: the training graph.
+        budgets: how many, spaced from the smallest budget with a known schedule to the peak of keeping everything; or
+            a list of what `solve` takes.
+        strategies: keys of `STRATEGIES`.
+        executor: any `concurrent.futures.Executor`, such as a thread pool or Dask's ``client.get_executor()``; it is
+            not shut down. None for processes of the sweep's own.
+        time_limit: seconds that a worker may spend on each point, on average. None for a curve in seconds, with gaps
+            that a longer search would close.
+        workers: how many tasks are with the executor at a time; None for the number of cores.
+        solver: a key of `BACKENDS`.
+        threads: threads of the solver in each worker.
+        on_result: called in this thread with each solution as it arrives; a point comes again when it got better.
+        on_progress: called in this thread when a result has arrived.
+        cancelled: asked between results and twenty times a second; once True the sweep returns what it has.
+        cache: take points from the user's cache folder whose kept answers, of `solve` or a sweep, had as much time as
+            this sweep gives to a point, or are proven, and keep new ones there.
+
+    Returns:
+        All points. Of a method that does not ask for the budget also its own, wherever they fall
+        (`Frontier.own_points`). A worker that dies costs its points only, a method that refuses the graph its curve;
+        `Frontier.messages` says so.
+
+    Raises:
+        QuantityError: if a budget cannot be read.
+        UnknownNameError: if there is no such strategy or solver.
+        SolverError: if ``budgets`` is a number and the graph has operations with several implementations.
+
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> from remat_explorer.instances import linear
+    >>> print(sweep(linear(8), [4, 6, 8], executor=ThreadPoolExecutor(1), time_limit=30))
+    strategy  budget  peak  cost  overhead  gap  status
+    optimal      4 B   4 B    26   +52.9 %  0 %  optimal
+    optimal      6 B   6 B    21   +23.5 %  0 %  optimal
+    optimal      8 B   8 B    19   +11.8 %  0 %  optimal
+    """
+    require_arguments(sweep, locals())
+    run = Sweep(graph, budgets, strategies, executor, time_limit, workers, solver, threads, cancelled, cache)
+    with run:
+        for solution in run:
+            if on_result is not None:
+                on_result(solution)
+            if on_progress is not None:
+                on_progress(run.progress())
+    for remark in run.remarks:
+        warnings.warn(remark, RuntimeWarning, stacklevel=2)
+    return run.frontier()

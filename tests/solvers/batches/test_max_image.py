@@ -12,7 +12,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.solvers import max_image, scale_batch
 from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.batches.fitting import fit
+from remat_explorer.solvers.batches.max_image import decide_fit
 from tests.solvers.orders_of_computations import least_cost
 
 
@@ -67,7 +67,7 @@ def test_answers_agree_with_exhaustive_search_on_random_training_graphs(random_g
     for seed in range(8):
         graph = random_graph(seed, layers=3)
         for memory in range(graph.resident_bytes + 8, graph.resident_bytes + 30, 4):
-            found = fit(graph, memory, 1.2, Limits(3))
+            found = decide_fit(graph, memory, 1.2, Limits(3))
             fits = least_cost(graph, memory) <= 1.2 * graph.total_cost + 1e-9
             assert found.answer in ("unknown", "feasible" if fits else "infeasible")
             told += found.answer != "unknown"

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from remat_explorer.solvers.bounds.stages import ROWS, MemoryRow, violated_cover
+from remat_explorer.solvers.bounds.stages import MemoryRow, violated_cover
 from remat_explorer.solvers.linear_expression import ONE, LinearExpression
 
 SIZES = st.lists(st.integers(1, 12), min_size=2, max_size=7)
@@ -30,7 +30,7 @@ def test_a_cover_holds_at_every_integral_point_that_fits(sizes, room, complement
     if cover is None:
         reject()
     terms, coefficients = list(cover.terms), np.array(cover.coefficients)
-    assert coefficients @ row.presence(point)[terms] > cover.right + ROWS.covers
+    assert coefficients @ row.presence(point)[terms] > cover.right + 0.02  # the least violation
     for x in product((0.0, 1.0), repeat=len(sizes)):
         if np.dot(sizes, x) <= room:
             assert coefficients @ np.array(x)[terms] <= cover.right

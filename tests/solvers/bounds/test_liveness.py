@@ -8,8 +8,7 @@ from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.solvers import checkpoint_all, minimum_budget, solve
 from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.bounds.lazy_rows import refuse
-from remat_explorer.solvers.bounds.liveness_model import LivenessModel
+from remat_explorer.solvers.bounds.lazy_rows import LivenessModel, refuse
 from remat_explorer.solvers.bounds.stages import last_use, live_memory
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp

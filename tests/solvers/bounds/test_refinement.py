@@ -10,8 +10,7 @@ import pytest
 from remat_explorer.instances import linear
 from remat_explorer.solvers import checkpoint_all, minimum_budget, solve
 from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.bounds.lazy_rows import violated_cuts
-from remat_explorer.solvers.bounds.liveness_model import LivenessModel
+from remat_explorer.solvers.bounds.lazy_rows import LivenessModel, violated_cuts
 from remat_explorer.solvers.bounds.point import estimated_memory, lean_point
 from remat_explorer.solvers.bounds.refinement import Refinement
 from remat_explorer.solvers.bounds.stages import Stages, possibilities

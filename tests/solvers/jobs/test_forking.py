@@ -15,7 +15,7 @@ from remat_explorer.instances import linear
 from remat_explorer.solution import Status
 from remat_explorer.solvers import SolveJob
 from remat_explorer.solvers.jobs import worker_process as process
-from remat_explorer.solvers.jobs.forking import CAN_FORK, ForkedProcess
+from remat_explorer.solvers.jobs.worker_process import CAN_FORK, ForkedProcess
 from tests.solvers.waiting import until
 
 only_where_it_forks = pytest.mark.skipif(not CAN_FORK, reason="this system cannot fork workers")
@@ -120,7 +120,7 @@ def test_a_forked_worker_outlives_the_one_that_waits():
 @only_where_it_forks
 def test_where_the_worker_that_waits_does_not_answer_another_one_is_started(monkeypatch):
     waiting = waiting_worker()
-    monkeypatch.setattr("remat_explorer.solvers.jobs.forking.PATIENCE", 0.05)
+    monkeypatch.setattr("remat_explorer.solvers.jobs.worker_process.PATIENCE", 0.05)
     os.kill(waiting.process.pid, signal.SIGSTOP)
     job = SolveJob.start(linear(8), 4)
     assert job._worker is not None

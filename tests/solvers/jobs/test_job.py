@@ -111,7 +111,7 @@ def test_the_worker_ends_when_its_parent_goes_away(captured):
         "known": None,
         "lower_bound": None,
     }
-    command = [sys.executable, "-m", "remat_explorer.solvers.jobs.worker"]
+    command = [sys.executable, "-m", "remat_explorer.solvers.jobs.job_worker"]
     worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert worker.stdin is not None
     assert worker.stdout is not None
@@ -125,7 +125,7 @@ def test_the_worker_ends_when_its_parent_goes_away(captured):
 
 def test_the_worker_imports_neither_torch_nor_plotly_nor_widgets():
     code = (
-        "import sys, remat_explorer.solvers.jobs.worker, mip\n"
+        "import sys, remat_explorer.solvers.jobs.job_worker, mip\n"
         "from remat_explorer.solvers import solve\n"
         "from remat_explorer.instances import linear\n"
         "solve(linear(8), 4)\n"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from remat_explorer.errors import SolverError
-from remat_explorer.solvers.jobs.processes import Processes
+from remat_explorer.solvers.jobs.worker_process import Processes
 from tests.solvers.waiting import until
 
 PACKAGE = str(Path(__file__).parents[3])
@@ -85,7 +85,7 @@ def test_workers_end_with_their_parent():
     """The parent is killed while its worker works; the worker sees the end of its input."""
     script = (
         "import time\n"
-        "from remat_explorer.solvers.jobs.processes import Processes\n"
+        "from remat_explorer.solvers.jobs.worker_process import Processes\n"
         "processes = Processes(1)\n"
         "processes.submit(time.sleep, 600)\n"
         "while not processes.pids: time.sleep(0.01)\n"

@@ -9,13 +9,13 @@ import pytest
 
 from remat_explorer.solvers import checkpoint_all_peak
 from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.memory.least_memory import (
+from remat_explorer.solvers.batches.batch_bound import (
     Allowance,
     integral_least_factor,
     least_factor,
     structural_factor,
 )
+from remat_explorer.solvers.condensed import Condensed
 from tests.solvers.orders_of_computations import least_peak
 
 

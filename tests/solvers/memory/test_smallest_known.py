@@ -11,7 +11,7 @@ from remat_explorer.instances import linear
 from remat_explorer.quantities import parse_budget
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import minimum_budget
-from remat_explorer.solvers.memory.smallest_known import smallest_known, with_known
+from remat_explorer.solvers.memory.minimum_budget import smallest_known, with_known
 
 
 @pytest.fixture(scope="module")

@@ -13,14 +13,17 @@ from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all_peak, solve
-from remat_explorer.solvers.anytime.chain_guides import chain_guides
+from remat_explorer.solvers.anytime.chain_starts import chain_guides
+from remat_explorer.solvers.budgets import largest_operation
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.persistent.chain import chain_of
-from remat_explorer.solvers.persistent.cheapest import cheapest_persistent
-from remat_explorer.solvers.persistent.needs import eased, needs_of
-from remat_explorer.solvers.persistent.persistent_program import PersistentProgram
+from remat_explorer.solvers.persistent.block_chain import chain_of
+from remat_explorer.solvers.persistent.persistent_program import (
+    PersistentProgram,
+    cheapest_persistent,
+    needs_of,
+    with_less_memory,
+)
 from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule
-from remat_explorer.solvers.smallest_budget import largest_operation
 from tests.solvers.drawn_chains import heterogeneous_chain
 from tests.solvers.drawn_graphs import problems, training_graphs
 from tests.solvers.exhaustive import frontier_optimum
@@ -189,11 +192,11 @@ def test_what_a_schedule_holds_while_the_part_of_a_block_runs_is_what_the_progra
 def test_eased_needs_lie_between_the_largest_operation_and_the_whole_block(captured):
     chain = chain_of(Condensed.of(captured("resnet50")))
     whole = needs_of(chain)
-    least, half = (eased(chain, whole, share) for share in (0.0, 0.5))
+    least, half = (with_less_memory(chain, whole, share) for share in (0.0, 0.5))
     assert (least.peak_backward <= half.peak_backward).all()
     assert (half.peak_backward <= whole.peak_backward).all()
     assert least.peak_backward.sum() < 0.9 * whole.peak_backward.sum()
-    assert (eased(chain, whole, 1.0).again.peak_through == whole.again.peak_through).all()
+    assert (with_less_memory(chain, whole, 1.0).again.peak_through == whole.again.peak_through).all()
     assert (least.restoring == whole.restoring).all()
 
 

@@ -10,8 +10,8 @@ from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all_peak, solve
 from remat_explorer.solvers.anytime.joint_search import JointSearch
 from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.search.compiled_search import load_search
-from remat_explorer.solvers.smallest_budget import largest_operation
+from remat_explorer.solvers.budgets import largest_operation
+from remat_explorer.solvers.search.planner import load_search
 from tests.thorough import thorough_but
 
 

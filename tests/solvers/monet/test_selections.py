@@ -8,7 +8,12 @@ from remat_explorer.checker import check
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.solvers import checkpoint_all, solve
-from remat_explorer.solvers.monet.selections import consistent, default_selection, fastest_selection, restricted_to
+from remat_explorer.solvers.monet.selections import (
+    default_selection,
+    fastest_selection,
+    make_consistent,
+    restricted_to,
+)
 from tests.solvers.monet.choice_graphs import monet_chain, random_graph
 from tests.solvers.monet.synthetic_choices import with_choices
 
@@ -37,7 +42,7 @@ def test_a_selection_has_the_optional_operations_that_it_needs_and_no_others(gra
 def test_lifted_schedules_are_correct_and_run_the_chosen_implementations(seed):
     graph = random_graph(seed, layers=5)
     choice = {k: len(graph.operations[k].implementations) for k in graph.mandatory if graph.is_backward[k]}
-    selection = restricted_to(graph, consistent(graph, choice))
+    selection = restricted_to(graph, make_consistent(graph, choice))
     lifted = selection.lift(checkpoint_all(selection.graph))
     checked = check(graph, lifted.R, lifted.S)
     assert lifted.is_frontier_advancing
@@ -72,5 +77,5 @@ def test_what_is_not_there_cannot_be_chosen(graph):
     code = 1 + [way.name for way in graph.operations[k].implementations].index("small index")
     with pytest.raises(SolverError, match="does not write"):
         restricted_to(graph, {k: code})
-    repaired = consistent(graph, {k: code})
+    repaired = make_consistent(graph, {k: code})
     assert restricted_to(graph, repaired).graph.n == graph.stages

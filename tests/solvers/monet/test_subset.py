@@ -8,7 +8,6 @@ import pytest
 
 from remat_explorer.solvers import checkpoint_all_peak, solve
 from remat_explorer.solvers.anytime.joint_search import JointSearch
-from remat_explorer.solvers.anytime.joint_search_settings import JointSearchSettings
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.monet.selections import default_selection
 from tests.solvers.monet.choice_graphs import in_place_only, overwriting, random_graph
@@ -31,7 +30,7 @@ def test_the_steps_for_large_graphs_keep_to_that_as_well(seed):
     graph = in_place_only(overwriting(random_graph(seed, layers=6)))
     budget = int(0.85 * checkpoint_all_peak(graph))
     plain = solve(default_selection(graph).graph, budget, "optimal")
-    large = JointSearchSettings(exact_up_to=0, exact_beside=0)  # so that no integer program of the whole helps
-    answer = JointSearch(graph, budget, Limits(600, threads=1), settings=large).run()
+    # no integer program of the whole helps
+    answer = JointSearch(graph, budget, Limits(600, threads=1), exact_up_to=0, exact_beside=0).run()
     cost = math.inf if answer.schedule is None else answer.schedule.cost
     assert cost <= (plain.cost or math.inf) * (1 + 1e-9)

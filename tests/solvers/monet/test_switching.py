@@ -13,7 +13,7 @@ from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import checkpoint_all_peak, solve
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
-from remat_explorer.solvers.monet.selections import consistent, default_selection, restricted_to
+from remat_explorer.solvers.monet.selections import default_selection, make_consistent, restricted_to
 from remat_explorer.solvers.monet.windows import switch_runs
 from tests.solvers.monet.choice_graphs import random_graph
 
@@ -81,7 +81,7 @@ def test_any_choice_can_be_made_consistent(seed):
             for k, node in enumerate(graph.operations)
             if not node.optional
         }
-        assert restricted_to(graph, consistent(graph, choice)).graph.n <= graph.n
+        assert restricted_to(graph, make_consistent(graph, choice)).graph.n <= graph.n
 
 
 def test_readers_that_go_back_to_their_defaults_take_producers_between_with_them():
@@ -96,5 +96,5 @@ def test_readers_that_go_back_to_their_defaults_take_producers_between_with_them
             operation("w", "backward", [0, 3], [4], 1.0),
         ),
     )
-    found = consistent(graph, {0: 2, 1: 2, 2: 2})
+    found = make_consistent(graph, {0: 2, 1: 2, 2: 2})
     assert restricted_to(graph, found).codes == (1, 1, 1, 1)

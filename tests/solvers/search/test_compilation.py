@@ -23,7 +23,7 @@ from remat_explorer.solvers.jobs.worker_process import WorkerProcess
 from remat_explorer.solvers.registry import STRATEGIES
 from remat_explorer.solvers.search import compilation
 from remat_explorer.solvers.search.compilation import COMPILING, warm_up
-from remat_explorer.solvers.sweeps.sweep_run import make_ready
+from remat_explorer.solvers.sweeps.sweep_run import load_solver
 
 UNCOMPILED = """
 from remat_explorer.solvers.search import compilation
@@ -149,15 +149,15 @@ def test_the_clock_of_the_smallest_budget_begins_once_the_search_is_compiled(mon
             order.append("clock")
             return time.monotonic()
 
-    monkeypatch.setattr(importlib.import_module("remat_explorer.solvers.memory.least_plain"), "time", Clock)
+    monkeypatch.setattr(importlib.import_module("remat_explorer.solvers.memory.lowest_peak"), "time", Clock)
     monkeypatch.setattr(compilation, "warm_up", lambda tell=None: order.append("compiled"))
     minimum_budget(linear(8))
     assert order[:2] == ["compiled", "clock"]
 
 
 def test_workers_of_a_sweep_are_ready_once_the_search_is_compiled(slow):
-    make_ready.cache_clear()
-    make_ready("highs")
+    load_solver.cache_clear()
+    load_solver("highs")
     assert len(slow) == 1
 
 

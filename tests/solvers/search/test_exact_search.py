@@ -11,10 +11,10 @@ from remat_explorer.checker import check
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.solvers import checkpoint_all_peak
+from remat_explorer.solvers.budgets import largest_operation
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search import exact_search
 from remat_explorer.solvers.search.exact_search import Exact, search_exactly
-from remat_explorer.solvers.smallest_budget import largest_operation
 from tests.solvers.drawn_graphs import loose_graphs, problems, training_graphs
 from tests.solvers.exhaustive import frontier_optimum
 

@@ -7,11 +7,11 @@ import pytest
 from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
 from remat_explorer.solvers import checkpoint_all, solve
-from remat_explorer.solvers.anytime.budget_search import BudgetSearch
+from remat_explorer.solvers.anytime.sweep_search import BudgetSearch
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.few_moments import few_moments_bound
+from remat_explorer.solvers.budgets import largest_operation
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.smallest_budget import largest_operation
 
 
 def search_in(graph, budget, seconds=60.0):

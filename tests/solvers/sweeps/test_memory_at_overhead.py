@@ -9,16 +9,14 @@ from remat_explorer.checker import check
 from remat_explorer.errors import QuantityError, UnknownNameError
 from remat_explorer.solvers import checkpoint_all_peak, memory_at_overhead
 from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.memory_at_overhead.memory_descent import MemoryDescent, MemorySearchSettings
+from remat_explorer.solvers.memory_at_overhead.memory_descent import MemoryDescent
 from remat_explorer.solvers.memory_at_overhead.memory_search import MemorySearch
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, Tables
-from remat_explorer.solvers.monet.least_memory_moments import LeastMemory
+from remat_explorer.solvers.monet.relaxation_with_choices import LeastMemory
 from remat_explorer.solvers.monet.selections import default_selection
 from tests.solvers.monet.choice_graphs import best_cost, normalized_chain, random_graph
 from tests.solvers.monet.synthetic_choices import with_choices
 from tests.thorough import thorough_but
-
-WITHOUT_JOINT_PROGRAM = MemorySearchSettings(exact_up_to=0)
 
 
 def least_budget(graph: rx.Graph, limit: float) -> int:
@@ -43,7 +41,7 @@ def test_it_equals_exhaustive_search(seed, overhead):
 def test_without_the_joint_program_the_optimum_is_between_bound_and_peak(seed):
     graph = random_graph(seed, layers=4)
     limit = 1.25 * graph.total_cost
-    search = MemorySearch(graph, limit, Limits(1.0), settings=WITHOUT_JOINT_PROGRAM)
+    search = MemorySearch(graph, limit, Limits(1.0), exact_up_to=0)
     search.run()
     assert search.bound <= least_budget(graph, limit) <= search.peak <= checkpoint_all_peak(graph)
     assert check(graph, search.best.R, search.best.S, search.peak).cost <= limit * (1 + 1e-9)
@@ -66,7 +64,7 @@ def test_what_the_relaxation_would_choose_within_a_budget_leads_to_the_optimum()
     exact.run()
     assert exact.bound == exact.peak
     limits = Limits(60, threads=1, cancelled=lambda: search.peak <= exact.peak)
-    search = MemorySearch(graph, limit, limits, settings=WITHOUT_JOINT_PROGRAM)
+    search = MemorySearch(graph, limit, limits, exact_up_to=0)
     search.run()
     assert search.bound <= exact.peak == search.peak
     assert search.peak < memory_at_overhead(graph, 0.06, "optimal", threads=1).peak

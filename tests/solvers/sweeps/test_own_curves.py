@@ -15,7 +15,7 @@ from remat_explorer.plan import Plan
 from remat_explorer.solution import Status
 from remat_explorer.solvers import STRATEGIES, Frontier, checkpoint_all_peak, solve, sweep
 from remat_explorer.solvers.sweeps.own_points import read_curve
-from remat_explorer.solvers.sweeps.sweep_run import work
+from remat_explorer.solvers.sweeps.sweep_run import answer_request
 
 ENOUGH = 60.0  # seconds per point; every search of these tests ends by itself long before
 GENERAL = ["checkpoint-last", "ap-sqrt-n", "ap-greedy", "linearized-sqrt-n", "linearized-greedy"]
@@ -31,7 +31,7 @@ class Recording(Executor):
 
     def submit(self, fn, /, *args, **kwargs) -> Future:
         future: Future = Future()
-        request = json.loads(args[1]) if fn is work else {}
+        request = json.loads(args[1]) if fn is answer_request else {}
         self.requests.append(request)
         if request.get("strategy") == self.broken:
             future.set_exception(BrokenExecutor("killed"))

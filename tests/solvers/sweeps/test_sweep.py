@@ -22,9 +22,9 @@ from remat_explorer.graph import Graph, Implementation, Operation, Value
 from remat_explorer.instances import linear
 from remat_explorer.solution import Status
 from remat_explorer.solvers import Sweep, checkpoint_all_peak, minimum_budget, sweep
-from remat_explorer.solvers.jobs.processes import Processes
+from remat_explorer.solvers.jobs.worker_process import Processes
 from remat_explorer.solvers.sweeps import sweep_run
-from remat_explorer.solvers.sweeps.sweep_run import work
+from remat_explorer.solvers.sweeps.sweep_run import answer_request
 
 ENOUGH = 60.0  # seconds per point; every search of these tests ends by itself long before
 
@@ -187,7 +187,7 @@ class Recording(Processes):
         self.requests = []
 
     def submit(self, fn, /, *args, **kwargs):
-        if fn is work:
+        if fn is answer_request:
             self.requests.append(args[1])
         return super().submit(fn, *args, **kwargs)
 
@@ -317,7 +317,7 @@ class Breaking(Executor):
 
     def submit(self, fn, /, *args, **kwargs) -> Future:
         future: Future = Future()
-        assert fn is work
+        assert fn is answer_request
         self.tasks.append(args[1])
         if f"{self.budget}" in args[1].split('"budgets": [')[1].split("]")[0].split(", "):
             future.set_exception(self.error)

@@ -8,14 +8,13 @@ import pytest
 from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
 from remat_explorer.solvers import checkpoint_all_peak, solve
-from remat_explorer.solvers.anytime.moments_at_budgets import MomentsAtBudgets
 from remat_explorer.solvers.anytime.optimal import improve_optimal
-from remat_explorer.solvers.anytime.together import solve_together
+from remat_explorer.solvers.anytime.sweep_search import MomentsAtBudgets, solve_together
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.bounds.few_moments import MomentsProblem, few_moments_bound
+from remat_explorer.solvers.budgets import largest_operation
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp
-from remat_explorer.solvers.smallest_budget import largest_operation
 
 
 def budgets_of(graph, count):

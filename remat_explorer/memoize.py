@@ -11,7 +11,7 @@ Key = TypeVar("Key")
 Answer = TypeVar("Answer")
 
 
-def once(make: Callable[[Key], Answer]) -> Callable[[Key], Answer]:
+def memoize_by_identity(make: Callable[[Key], Answer]) -> Callable[[Key], Answer]:
     """A function of one object that remembers its answer for as long as the object lives.
 
     Objects are told apart by identity: comparing two plans would cost more than the work that is saved. The answer

@@ -12,9 +12,8 @@ from remat_explorer.graph import Graph, Operation, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.methods.griewank import binomial_within
-from remat_explorer.solvers.reversal import bound
-from remat_explorer.solvers.reversal.bound import reversal_bound
-from remat_explorer.solvers.reversal.positions import visited_positions
+from remat_explorer.solvers.reversal import reversal_bound as bound
+from remat_explorer.solvers.reversal.reversal_bound import reversal_bound, visited_positions
 from tests.solvers.drawn_blocks import residual_graphs
 from tests.solvers.drawn_chains import chains
 from tests.solvers.drawn_graphs import problems, training_graphs

@@ -1,18 +1,24 @@
-"""A solve in a process of its own: ``python -m remat_explorer.solvers.jobs.worker``.
+"""What runs in a worker process: ``python -m remat_explorer.solvers.jobs.job_worker``.
 
-One JSON object comes in on the first line of standard input: the graph file's document and the parameters of `solve`.
-JSON lines go out: that the search must be compiled first, where that is so; that the solve begins, and its clock with
-it; progress, with a schedule whenever a better one is known; and at last a solution or an error. The process ends when
-its standard input ends, that is, when its parent goes away. With the argument ``ahead`` it loads python-mip and the
-compiled search while it waits for its request. A number behind that is the descriptor of a socket on which it can be
-asked to fork other workers (`remat_explorer.solvers.jobs.forking`) until it gets a request of its own.
+*A solve.* One JSON object comes in on the first line of standard input: the graph file's document and the parameters of
+`solve`. JSON lines go out: that the search must be compiled first, where that is so; that the solve begins, and its
+clock with it; progress, with a schedule whenever a better one is known; and at last a solution or an error. The process
+ends when its standard input ends, that is, when its parent goes away. With the argument ``ahead`` it loads python-mip
+and the compiled search while it waits for its request. A number behind that is the descriptor of a socket on which it
+can be asked to fork other workers (`worker_process`) until it gets a request of its own.
+
+*Calls*, with the argument ``calls``, for `Processes`. Each line of standard input is a JSON object with a module, a
+function's name in it, and arguments; for each, one JSON line goes out with the result or the error. The process ends
+when its standard input ends, in the middle of a call, too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
+import queue
 import signal
 import socket
 import sys
@@ -25,10 +31,10 @@ from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Progress
 from remat_explorer.solvers.bounds.refinement import unpack_runs
-from remat_explorer.solvers.jobs.forking import COMPILES, fork_until_asked
-from remat_explorer.solvers.messages import pack_progress
+from remat_explorer.solvers.jobs.solve_job import pack_progress
+from remat_explorer.solvers.jobs.worker_process import COMPILES, fork_until_asked
 from remat_explorer.solvers.registry import STRATEGIES
-from remat_explorer.solvers.search.compiled_search import load_search
+from remat_explorer.solvers.search.planner import load_search
 from remat_explorer.solvers.solve import solve_from
 
 REQUEST = ("graph", "budget", "strategy", "time_limit", "solver", "threads", "options", "known", "lower_bound")
@@ -113,5 +119,37 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
+def answer_calls() -> None:
+    """Answer one request after the other, for ever."""
+    channel = _channel()
+    requests: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(requests,), daemon=True).start()
+    while True:
+        channel.write(json.dumps(_answer(json.loads(requests.get()))) + "\n")
+        channel.flush()
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        function: Any = importlib.import_module(request["module"])
+        for name in request["name"].split("."):
+            function = getattr(function, name)
+        return {"result": function(*request["args"], **request["kwargs"])}
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def _read(requests: queue.SimpleQueue[str]) -> None:
+    """Thread: pass the requests on, and end the process with its input."""
+    for line in os.fdopen(os.dup(0), encoding="utf-8"):
+        requests.put(line)
+    os._exit(0)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    if "calls" not in sys.argv:
+        sys.exit(main())
+    try:
+        answer_calls()
+    except BrokenPipeError:  # the parent is gone
+        os._exit(1)

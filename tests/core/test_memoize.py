@@ -10,7 +10,7 @@ import pytest
 
 from remat_explorer.explanations import lives_of
 from remat_explorer.instances import linear
-from remat_explorer.once import once
+from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.plan import Plan
 
 
@@ -25,14 +25,14 @@ class Thing:
 
 def test_equal_objects_are_told_apart():
     made = []
-    number = once(lambda thing: made.append(thing is not None) or len(made))
+    number = memoize_by_identity(lambda thing: made.append(thing is not None) or len(made))
     first, second = Thing(), Thing()
     assert (number(first), number(second), number(first)) == (1, 2, 1)
 
 
 def test_an_object_that_takes_the_place_of_another_gets_an_answer_of_its_own():
     asked = []
-    number = once(lambda thing: asked.append(1) or len(asked))
+    number = memoize_by_identity(lambda thing: asked.append(1) or len(asked))
     for expected in range(1, 50):
         assert number(Thing()) == expected  # each dies at once, and the next may have its id
 
@@ -40,10 +40,10 @@ def test_an_object_that_takes_the_place_of_another_gets_an_answer_of_its_own():
 def test_an_object_may_outlive_the_names_of_the_module(monkeypatch: pytest.MonkeyPatch):
     said: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", said.append)
-    number = once(lambda thing: 1)
+    number = memoize_by_identity(lambda thing: 1)
     thing = Thing()
     number(thing)
-    monkeypatch.setattr("remat_explorer.once._forget", None)  # as at the end of the process
+    monkeypatch.setattr("remat_explorer.memoize._forget", None)  # as at the end of the process
     del thing
     gc.collect()
     assert said == []

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from remat_explorer.errors import SolutionError, SolverError
 from remat_explorer.graph import Graph
-from remat_explorer.once import once
+from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule
@@ -20,8 +20,7 @@ from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.memory.least_with_choices import limiting_operation
-from remat_explorer.solvers.memory.working_sets import least_working_set
+from remat_explorer.solvers.memory.lowest_peak import least_working_set, limiting_operation
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
 from remat_explorer.solvers.registry import STRATEGIES, method_of
 
@@ -100,7 +99,7 @@ def is_proven_infeasible(graph: Graph, strategy: str, budget: int) -> bool:
     return budget < method.smallest_budget(graph) or (method.stages and budget < _least_bytes(graph))
 
 
-@once
+@memoize_by_identity
 def _least_bytes(graph: Graph) -> int:
     """Bytes into less than which no schedule with stages fits, as far as single moments tell."""
     if graph.has_choices:

@@ -9,12 +9,12 @@ from contextvars import ContextVar
 _ABANDONED: ContextVar[Callable[[], bool] | None] = ContextVar("abandoned", default=None)
 
 
-class Abandoned(BaseException):
+class CaptureCancelled(BaseException):
     """Ends a capture as Ctrl-C does: a model that catches every Exception does not catch this."""
 
 
 @contextmanager
-def abandonable(abandoned: Callable[[], bool]) -> Iterator[None]:
+def cancellable(abandoned: Callable[[], bool]) -> Iterator[None]:
     """Captures of this thread inside are given up once ``abandoned`` is true.
 
     Raises:
@@ -24,7 +24,7 @@ def abandonable(abandoned: Callable[[], bool]) -> Iterator[None]:
     ...     go_on()
     Traceback (most recent call last):
         ...
-    remat_explorer.abandoning.Abandoned
+    remat_explorer.cancellation.CaptureCancelled
     """
     before = _ABANDONED.set(abandoned)
     try:
@@ -33,7 +33,7 @@ def abandonable(abandoned: Callable[[], bool]) -> Iterator[None]:
         _ABANDONED.reset(before)
 
 
-def go_on() -> None:
+def raise_if_cancelled() -> None:
     """Called before each operator.
 
     Raises:
@@ -41,4 +41,4 @@ def go_on() -> None:
     """
     abandoned = _ABANDONED.get()
     if abandoned is not None and abandoned():
-        raise Abandoned
+        raise CaptureCancelled

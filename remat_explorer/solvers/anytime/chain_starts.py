@@ -1,4 +1,6 @@
-"""Guides for walks through a chain of blocks: the inputs of blocks that persistent checkpointing keeps.
+"""Schedules that are constructed in a moment, to begin with: on long chains a search hardly finds as good ones.
+
+Guides for walks through a chain of blocks: the inputs of blocks that persistent checkpointing keeps.
 
 Where only few of these inputs fit into memory at a time, the cost depends on which of them are kept, and when, and a
 walk alone decides that badly. The dynamic program of `remat_explorer.solvers.persistent` decides it well, but runs
@@ -8,24 +10,62 @@ several guesses. Walks keep what it keeps, and compute other values again where 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import numpy as np
 
 from remat_explorer.errors import SolverError
+from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.point import guides_to
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.persistent.chain import Chain, chain_of
-from remat_explorer.solvers.persistent.needs import eased, needs_of
-from remat_explorer.solvers.persistent.persistent_program import PersistentProgram
-from remat_explorer.solvers.search.guide import Guide
+from remat_explorer.solvers.methods.chen import require_chain
+from remat_explorer.solvers.methods.griewank import binomial_within
+from remat_explorer.solvers.persistent.block_chain import Chain, chain_of
+from remat_explorer.solvers.persistent.persistent_program import (
+    PersistentProgram,
+    cheapest_persistent,
+    needs_of,
+    with_less_memory,
+)
+from remat_explorer.solvers.search.walks import Guide
+
+BINOMIAL, PERSISTENT = 0.25, 0.1  # shares of the time that is left
+_MOST_PLANNED_BLOCKS = 300  # the dynamic program takes a second of them, and time by the cube
+
+
+def constructed_schedules(condensed: Condensed, budget: int, limits: Limits) -> Iterator[Schedule]:
+    """Schedules within the budget: REVOLVE's of a chain, and the best persistent one of a chain of blocks.
+
+    Args:
+        condensed: n operations and their groups of values.
+        budget: bytes, resident bytes included.
+        limits: time for everything, of which this takes its shares at most.
+
+    >>> from remat_explorer.instances import linear
+    >>> [schedule.cost for schedule in constructed(Condensed.of(linear(32)), 6, Limits())]
+    [111.0, 111.0]
+    """
+    graph = condensed.graph
+    with suppress(SolverError):  # no chain
+        require_chain(graph, "")
+        share = limits.share(BINOMIAL)
+        if (schedule := binomial_within(graph, budget, lambda: share.over)) is not None:
+            yield schedule
+    with suppress(SolverError):  # no chain of blocks
+        chain, rest = chain_of(condensed), limits.share(PERSISTENT)
+        if chain.blocks > _MOST_PLANNED_BLOCKS:
+            return
+        if (schedule := cheapest_persistent(chain, budget, over=lambda: rest.over)) is not None:
+            yield schedule
+
 
 EASED = (0.0, 0.1, 0.2, 0.3, 0.5, 1.0)  # what is left of a block's memory above its largest operation's
 BUDGETS = 1.0, 1.02  # times the budget: the program rounds sizes up
 SMALL = 0.001  # share of the budget below which values may be read by any block
 SLOTS = 300  # steps in which the program tells memory apart
-MOST_BLOCKS = 200  # of a chain: the table of the program takes memory by the square, and time by the cube
+_MOST_GUIDED_BLOCKS = 200  # of a chain: the table of the program takes memory by the square, and time by the cube
 
 
 def chain_guides(condensed: Condensed, budget: int, over: Callable[[], bool] = lambda: False) -> list[Guide]:
@@ -47,13 +87,13 @@ def chain_guides(condensed: Condensed, budget: int, over: Callable[[], bool] = l
     guides: list[Guide] = []
     with suppress(SolverError):  # no chain of blocks
         chain = chain_of(condensed, int(SMALL * budget))
-        if chain.blocks > MOST_BLOCKS:
+        if chain.blocks > _MOST_GUIDED_BLOCKS:
             return []
         needs = needs_of(chain)
         for share in EASED:
             if over():
                 break
-            blocks = eased(chain, needs, share)
+            blocks = with_less_memory(chain, needs, share)
             for times in BUDGETS:
                 program = PersistentProgram(chain, int(times * budget), SLOTS, needs=blocks)
                 if program.run(over) and np.isfinite(program.cost):
