@@ -2,7 +2,7 @@
 
 from remat_explorer.explorer.app import Explorer
 from remat_explorer.explorer.presentations import presentation
-from remat_explorer.explorer.state.scenes import Scene
 from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.scenes import Scene
 
 __all__ = ["Explorer", "Scene", "State", "presentation"]

@@ -31,8 +31,7 @@ from remat_explorer.explorer.presenter.presenter_view import PresenterView
 from remat_explorer.explorer.standing import Standing
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.driver import Driver
-from remat_explorer.explorer.work.kept_looks import NO_MODULE
-from remat_explorer.explorer.work.sources import Sources
+from remat_explorer.explorer.work.sources import NO_MODULE, Sources
 from remat_explorer.graph import Graph
 
 SETTINGS = (

@@ -10,7 +10,7 @@ import traitlets as t
 
 from remat_explorer.explorer.page_widget import PageWidget
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.state.suitable import fits
+from remat_explorer.explorer.state.strategy_choice import fits
 
 
 class ExplorerPage(PageWidget):

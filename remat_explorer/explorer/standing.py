@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.best_known import describe_known
+from remat_explorer.explorer.work.screen import describe_known
 from remat_explorer.figures.palette import LIGHT
 from remat_explorer.figures.schedule_images import TITLES, matrix_pictures, png_address
 from remat_explorer.plan import Plan

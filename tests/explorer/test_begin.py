@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from remat_explorer import models
-from remat_explorer.explorer.state.begin_sizes import BEGIN
+from remat_explorer.explorer.work.sources import BEGIN
 from remat_explorer.models.registry import MODELS
 from remat_explorer.solvers import checkpoint_all_peak, minimum_budget
 from tests.thorough import thorough_but

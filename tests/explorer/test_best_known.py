@@ -16,8 +16,8 @@ from remat_explorer.explorer.controls.budget_view import BudgetView
 from remat_explorer.explorer.memory_map.map_view import MemoryView
 from remat_explorer.explorer.model_graph.model_view import ModelView
 from remat_explorer.explorer.plots.plots_view import PlotsView
-from remat_explorer.explorer.state.frontiers import join
 from remat_explorer.explorer.work import loading, solving
+from remat_explorer.explorer.work.screen import join
 from remat_explorer.solution import Status
 from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.jobs import solve_job

@@ -15,9 +15,9 @@ from remat_explorer.explorer.panels.execution_panel import card_html
 from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work import executing
-from remat_explorer.explorer.work.comparing import open_other, pin, swap
-from remat_explorer.explorer.work.loading import Inputs
-from remat_explorer.explorer.work.solving import show_schedule
+from remat_explorer.explorer.work.schedule_comparison import open_other, pin, swap
+from remat_explorer.explorer.work.screen import show_schedule
+from remat_explorer.explorer.work.sources import Inputs
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.comparison import Comparison
 from remat_explorer.runtime.differences.beginning import Beginning

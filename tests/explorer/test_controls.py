@@ -15,8 +15,7 @@ from remat_explorer.errors import SolutionError, SolverError, UnknownNameError
 from remat_explorer.explorer.controls.budget_view import BudgetSlider, BudgetView
 from remat_explorer.explorer.controls.controls import Controls
 from remat_explorer.explorer.explorer_page import ExplorerPage
-from remat_explorer.explorer.state.questions import plain_selection
-from remat_explorer.explorer.state.suitable import fits
+from remat_explorer.explorer.state.strategy_choice import fits, plain_selection
 from remat_explorer.explorer.work.sources import Sources
 from remat_explorer.graph import Value, operation
 from remat_explorer.solvers import STRATEGIES

@@ -15,8 +15,7 @@ from remat_explorer.explorer.panels.clickable import Click
 from remat_explorer.explorer.panels.execution_panel import ExecutionPanel
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work import measuring_first
-from remat_explorer.explorer.work.inputs import Inputs
-from remat_explorer.explorer.work.sources import Sources
+from remat_explorer.explorer.work.sources import Inputs, Sources
 from remat_explorer.quantities import format_bytes
 
 QUIET: dict[str, Any] = {"improve": False, "sweep": False}  # nothing runs beside an execution

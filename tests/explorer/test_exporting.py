@@ -13,7 +13,7 @@ from torch import nn
 import remat_explorer as rx
 from remat_explorer.errors import RematError, UnknownNameError
 from remat_explorer.explorer.export.exporting import EXPORTS, free_path, origin
-from remat_explorer.explorer.work.proof import proof
+from remat_explorer.explorer.work.executing import proof
 from remat_explorer.solvers import Frontier
 from tests.explorer.test_live_page import opened
 

@@ -11,15 +11,12 @@ from torch import nn
 import remat_explorer as rx
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.explorer.panels.panels import Panels
-from remat_explorer.explorer.state.fitting import OPTIMIZERS, PRECISIONS
-from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.state.state import OPTIMIZERS, PRECISIONS, State
 from remat_explorer.explorer.work import fitting
 from remat_explorer.explorer.work.driver import Driver
-from remat_explorer.explorer.work.fitting import SETTINGS
-from remat_explorer.explorer.work.inputs import Inputs
-from remat_explorer.explorer.work.kept_looks import keep_look, show_look
-from remat_explorer.explorer.work.loading import NO_WEIGHTS
-from remat_explorer.explorer.work.sources import Sources
+from remat_explorer.explorer.work.exploration_cache import keep_look, show_look
+from remat_explorer.explorer.work.fit_answers import SETTINGS
+from remat_explorer.explorer.work.sources import NO_WEIGHTS, Inputs, Sources
 from remat_explorer.fit import optimizers
 from remat_explorer.models import PRECISIONS as KNOWN_PRECISIONS
 from tests.explorer.panel_tools import html, message, plain
@@ -112,7 +109,7 @@ def test_a_module_of_ones_own_is_asked_about_and_a_graph_alone_cannot_be() -> No
 
 
 def test_a_model_that_is_too_large_to_run_shows_it_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remat_explorer.explorer.work.loading.LARGEST_WEIGHTS", 0)
+    monkeypatch.setattr("remat_explorer.explorer.work.sources.LARGEST_WEIGHTS", 0)
     large = Driver(State(batch=4, improve=False, sweep=False), Sources("mlp"))
     assert large.wait(SOON)
     assert large.state.panel == "fit"

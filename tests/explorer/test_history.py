@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import remat_explorer as rx
-from remat_explorer.explorer.state.history import MOST, with_progress
 from remat_explorer.explorer.state.state import HistoryPoint
+from remat_explorer.explorer.work.solving import MOST, with_progress
 from remat_explorer.solvers import Progress
 from tests.explorer.driven import driver_of, settled
 

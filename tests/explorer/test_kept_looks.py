@@ -13,9 +13,9 @@ import pytest
 import remat_explorer as rx
 from remat_explorer.cache_folder import entries, entry_path
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.inputs import Inputs
-from remat_explorer.explorer.work.kept_looks import NO_MODULE, NOT_YET, keep_look, look_key, show_look, with_captured
+from remat_explorer.explorer.work.exploration_cache import NOT_YET, keep_look, look_key, show_look, with_captured
 from remat_explorer.explorer.work.loading import find_marks, show_kept
+from remat_explorer.explorer.work.sources import NO_MODULE, Inputs
 from remat_explorer.graph import Graph
 from remat_explorer.solvers import Frontier, minimum_budget
 from remat_explorer.solvers.sweeps.frontier import joined
@@ -54,7 +54,7 @@ def test_the_longest_unused_looks_go(known: State, monkeypatch: pytest.MonkeyPat
         assert keep_look(known)
         os.utime(entry_path("look", look_key(known) or {}), (batch, batch))
     assert show_look(State(model="chain", batch=1))  # and is thereby the last used
-    monkeypatch.setattr("remat_explorer.explorer.work.kept_looks.LARGEST", sum(e.bytes for e in entries("look")))
+    monkeypatch.setattr("remat_explorer.explorer.work.exploration_cache.LARGEST", sum(e.bytes for e in entries("look")))
     known.batch = 4
     assert keep_look(known)
     assert [show_look(State(model="chain", batch=batch)) for batch in (1, 2, 3, 4)] == [True, False, True, True]
@@ -113,7 +113,7 @@ def test_a_schedule_that_costs_more_than_it_says_is_not_shown(known: State) -> N
 def test_a_model_that_is_none_of_the_zoo_is_known_by_its_graph(known: State, monkeypatch: pytest.MonkeyPatch) -> None:
     known.model = "net.py:make"
     assert not keep_look(known)  # too small
-    monkeypatch.setattr("remat_explorer.explorer.work.kept_looks.SMALL", 9)
+    monkeypatch.setattr("remat_explorer.explorer.work.exploration_cache.SMALL", 9)
     assert keep_look(known)
     state = State(model="net.py:make_again")
     assert not show_look(state)
@@ -136,7 +136,7 @@ def test_a_graph_with_the_name_of_a_model_is_not_taken_for_it(known: State) -> N
 def test_of_a_large_graph_few_schedules_are_kept(known: State, monkeypatch: pytest.MonkeyPatch) -> None:
     assert known.graph is not None
     known.frontier = joined(known.graph, None, [rx.solve(known.graph, budget) for budget in range(3, 11)])
-    monkeypatch.setattr("remat_explorer.explorer.work.kept_looks.CHECKED", 3 * known.graph.n)
+    monkeypatch.setattr("remat_explorer.explorer.work.exploration_cache.CHECKED", 3 * known.graph.n)
     assert keep_look(known)
     state = State(model="chain")
     assert show_look(state)

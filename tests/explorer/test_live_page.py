@@ -31,7 +31,7 @@ from remat_explorer.explorer.panels.explain_panel import (
 )
 from remat_explorer.explorer.panels.markup import filled
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.proof import proof
+from remat_explorer.explorer.work.executing import proof
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_overhead
 from remat_explorer.solvers import minimum_budget

@@ -23,8 +23,8 @@ from remat_explorer.explorer.memory_map.map_cells import (
 )
 from remat_explorer.explorer.memory_map.map_view import KEEP_EVERYTHING, MemoryView
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.placing import Placer, alignment_of
-from remat_explorer.explorer.work.solving import show_schedule
+from remat_explorer.explorer.work.background_searches import Placer, alignment_of
+from remat_explorer.explorer.work.screen import show_schedule
 from remat_explorer.figures.palette import DARK, LIGHT
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.offsets import Rectangles, place_at_once

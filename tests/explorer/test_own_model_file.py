@@ -9,7 +9,7 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.errors import UnknownNameError
-from remat_explorer.explorer.work.model_files import LISTED, list_model_files
+from remat_explorer.explorer.work.sources import LISTED, list_model_files
 from tests.explorer.driven import settled
 
 NET = """

@@ -11,7 +11,7 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.errors import RematError
-from remat_explorer.explorer.work.comparing import open_other, open_upload
+from remat_explorer.explorer.work.schedule_comparison import open_other, open_upload
 from remat_explorer.permissions import Permissions
 from tests.explorer.driven import settled
 

@@ -14,7 +14,7 @@ import remat_explorer as rx
 from remat_explorer.explorer.plots.live_figure import live_figure
 from remat_explorer.explorer.plots.plots_view import PlotsView
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.choosing import choose
+from remat_explorer.explorer.work.screen import choose
 from remat_explorer.figures.memory_stack import stack
 from remat_explorer.figures.memory_timeline import hits
 from remat_explorer.figures.tradeoff import points_of

@@ -13,9 +13,9 @@ from remat_explorer.explorer.live_page.recording import Recording
 from remat_explorer.explorer.presentations import PRESENTATIONS
 from remat_explorer.explorer.presenter.presenter_view import PresenterView
 from remat_explorer.explorer.state.state import PICTURES, State
-from remat_explorer.explorer.work.presenting import Presenting
-from remat_explorer.explorer.work.proof import proof
-from remat_explorer.explorer.work.solving import show_schedule
+from remat_explorer.explorer.work.executing import proof
+from remat_explorer.explorer.work.scenes import Presenting
+from remat_explorer.explorer.work.screen import show_schedule
 from remat_explorer.models import names
 from remat_explorer.solvers import minimum_budget
 from tests.explorer.driven import driver_of, settled

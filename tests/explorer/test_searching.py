@@ -10,7 +10,7 @@ import pytest
 import remat_explorer as rx
 from remat_explorer.errors import QuantityError
 from remat_explorer.explorer.controls.search_field import SearchField
-from remat_explorer.explorer.state.searching import find, next_found
+from remat_explorer.explorer.state.navigation import find_operations, next_found
 from remat_explorer.explorer.state.state import State
 
 
@@ -24,18 +24,24 @@ def largest(graph: rx.Graph, k: int) -> int:
 
 
 def test_every_word_must_match(network: rx.Graph) -> None:
-    found = find(network, "CONV backward >10MiB")
+    found = find_operations(network, "CONV backward >10MiB")
     assert found == tuple(
         k
         for k, node in enumerate(network.operations)
         if "conv" in node.name and node.phase == "backward" and largest(network, k) > 10 * 2**20
     )
-    assert 0 < len(found) < len(find(network, "conv backward")) < len(find(network, "backward")) < network.n
+    assert (
+        0
+        < len(found)
+        < len(find_operations(network, "conv backward"))
+        < len(find_operations(network, "backward"))
+        < network.n
+    )
 
 
 def test_sizes_may_be_written_apart_and_be_combined(network: rx.Graph) -> None:
-    assert find(network, "> 10 MiB conv") == find(network, "conv >10MiB")
-    between = find(network, ">=1MiB <= 64 MiB")
+    assert find_operations(network, "> 10 MiB conv") == find_operations(network, "conv >10MiB")
+    between = find_operations(network, ">=1MiB <= 64 MiB")
     assert between
     assert all(2**20 <= largest(network, k) <= 2**26 for k in between)
 
@@ -43,15 +49,15 @@ def test_sizes_may_be_written_apart_and_be_combined(network: rx.Graph) -> None:
 def test_a_value_is_found_by_the_operation_that_writes_it(network: rx.Graph) -> None:
     for name in {value.name for value in network.values[:6]}:
         v = next(v for v, value in enumerate(network.values) if value.name == name)
-        assert network.producer[v] in find(network, name)
+        assert network.producer[v] in find_operations(network, name)
 
 
 def test_no_words_find_nothing_and_no_size_is_an_error(network: rx.Graph) -> None:
-    assert find(network, "  ") == find(network, "there_is_none") == ()
+    assert find_operations(network, "  ") == find_operations(network, "there_is_none") == ()
     for words in (">", "conv >much"):
         with pytest.raises(QuantityError):
-            find(network, words)
-    assert find(network, "< 10 apples") == ()  # ten bytes, and a word that no operation has
+            find_operations(network, words)
+    assert find_operations(network, "< 10 apples") == ()  # ten bytes, and a word that no operation has
 
 
 def test_next_and_previous_go_round() -> None:
@@ -68,7 +74,7 @@ def test_next_and_previous_go_round() -> None:
 def test_the_state_finds_what_is_searched_for_in_the_graph_of_the_moment(network: rx.Graph) -> None:
     state = State(graph=network)
     state.search = "conv"
-    assert state.found == find(network, "conv")
+    assert state.found == find_operations(network, "conv")
     state.graph = rx.linear(4)
     assert state.found == ()
     state.search = "v1"

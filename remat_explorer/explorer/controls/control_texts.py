@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from remat_explorer.errors import QuantityError, shown
-from remat_explorer.explorer.state.implementations import NONE
+from remat_explorer.explorer.state.implementation_choices import NONE
 from remat_explorer.explorer.state.state import State
 from remat_explorer.solvers.strategies.registry import default_strategy
 

@@ -21,8 +21,7 @@ from remat_explorer.explorer.controls.control_texts import (
     parse_limit,
 )
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.state.suitable import ONLY_CHAINS, fits
-from remat_explorer.explorer.state.words import strategy_words
+from remat_explorer.explorer.state.strategy_choice import ONLY_CHAINS, fits, strategy_words
 from remat_explorer.solvers import BACKENDS, STRATEGIES
 from remat_explorer.solvers.options import default_options, read_options, write_options
 from remat_explorer.solvers.table_one import row

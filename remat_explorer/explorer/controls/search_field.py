@@ -8,7 +8,7 @@ from typing import Any
 import ipywidgets as w
 
 from remat_explorer.errors import QuantityError
-from remat_explorer.explorer.state import searching
+from remat_explorer.explorer.state.navigation import parse_search
 from remat_explorer.explorer.state.state import State
 
 HINT = (
@@ -59,7 +59,7 @@ def count(state: State) -> tuple[str, str]:
     (('3 found', '3 operations found'), 'no size')
     """
     try:
-        asked = searching.parse(state.search)
+        asked = parse_search(state.search)
     except QuantityError as error:
         return "no size", str(error)
     if not asked:

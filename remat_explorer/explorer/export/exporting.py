@@ -10,8 +10,8 @@ from pathlib import Path
 
 from remat_explorer.errors import RematError, UnknownNameError
 from remat_explorer.explorer.live_page import live_page
-from remat_explorer.explorer.state.begin_sizes import BEGIN
 from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.sources import BEGIN
 from remat_explorer.quantities import format_bytes
 from remat_explorer.report import Origin, write_report
 from remat_explorer.solvers.sweeps.frontier import joined

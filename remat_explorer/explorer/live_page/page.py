@@ -18,7 +18,7 @@ from remat_explorer.explorer.live_page.recording import Recording
 from remat_explorer.explorer.matrices.matrices import Matrices
 from remat_explorer.explorer.memory_map.map_view import MemoryMap
 from remat_explorer.explorer.model_graph.model_view import ModelGraph
-from remat_explorer.explorer.state.scenes import Scene
+from remat_explorer.explorer.work.scenes import Scene
 from remat_explorer.permissions import Permissions
 from remat_explorer.quantities import format_bytes
 from remat_explorer.report.html import packed, whole_page

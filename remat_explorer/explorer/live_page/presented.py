@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from remat_explorer.explorer.state.scenes import Scene, as_of, caption_of, selection_of, usual_scenes
 from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.executing import proof
 from remat_explorer.explorer.work.pacing import moments, pace, pace_text
-from remat_explorer.explorer.work.proof import proof
+from remat_explorer.explorer.work.scenes import Scene, as_of, caption_of, selection_of, usual_scenes
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution

@@ -32,8 +32,8 @@ from remat_explorer.explorer.panels.markup import colours, place
 from remat_explorer.explorer.panels.source_block import margins, source_parts
 from remat_explorer.explorer.plots.plots_scene import PlotsScene
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.best_known import describe_known
-from remat_explorer.explorer.work.placing import alignment_of
+from remat_explorer.explorer.work.background_searches import alignment_of
+from remat_explorer.explorer.work.screen import describe_known
 from remat_explorer.figures.memory_map import KINDS
 from remat_explorer.figures.memory_timeline import PLACES
 from remat_explorer.figures.palette import DARK, LIGHT

@@ -19,9 +19,9 @@ from remat_explorer.explorer.matrices.matrix_cells import (
 )
 from remat_explorer.explorer.matrices.matrix_edits import MatrixEdits
 from remat_explorer.explorer.page_widget import PageWidget
+from remat_explorer.explorer.state.navigation import scroll_to
 from remat_explorer.explorer.state.sharing import give, take
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.state.zooming import follow
 from remat_explorer.figures.palette import DARK, LIGHT
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
@@ -188,10 +188,10 @@ class MatrixView:
             return
         first, last, left, right = state.zoom
         if change["name"] == "stage":
-            first, last = follow(first, last, state.stage_shown(state.stage), self.widget.rows)
+            first, last = scroll_to(first, last, state.stage_shown(state.stage), self.widget.rows)
         else:
             operation = state.operation_shown(int(schedule.graph.producer[state.value]))
-            left, right = follow(left, right, operation, schedule.graph.n)
+            left, right = scroll_to(left, right, operation, schedule.graph.n)
         state.zoom = (first, last, left, right)
 
     def _switch(self, change: Any = None) -> None:

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from remat_explorer.explorer.state.editable import no_editing
-from remat_explorer.explorer.state.edited_schedule import EditedSchedule
+from remat_explorer.explorer.state.edited_schedule import EditedSchedule, no_editing
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.editing import begin, change, flip, refusals_said, stop_editing
 from remat_explorer.graph import Graph

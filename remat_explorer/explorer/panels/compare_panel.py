@@ -11,7 +11,7 @@ from remat_explorer.explorer.panels.clickable import Click
 from remat_explorer.explorer.panels.markup import button, note, table, text
 from remat_explorer.explorer.panels.side_panel import SidePanel
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.comparing import (
+from remat_explorer.explorer.work.schedule_comparison import (
     compare_with_keeping,
     differing_cells,
     figures_of,

@@ -11,8 +11,7 @@ from remat_explorer.explanations.wording import cost_text, count
 from remat_explorer.explorer.panels.clickable import Click
 from remat_explorer.explorer.panels.markup import button, link, note, table, text
 from remat_explorer.explorer.panels.side_panel import SidePanel
-from remat_explorer.explorer.state.editable import no_editing
-from remat_explorer.explorer.state.edited_schedule import EditedSchedule
+from remat_explorer.explorer.state.edited_schedule import EditedSchedule, no_editing
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.editing import (
     EVERYTHING,

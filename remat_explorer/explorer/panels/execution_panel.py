@@ -10,10 +10,9 @@ from remat_explorer.explorer.panels.clickable import Click
 from remat_explorer.explorer.panels.markup import button, link, note, table, text
 from remat_explorer.explorer.panels.side_panel import SidePanel
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.best_known import show_known
-from remat_explorer.explorer.work.measuring_first import missing_words, nearest_budget
+from remat_explorer.explorer.work.executing import missing_words, nearest_budget, proof
 from remat_explorer.explorer.work.pacing import pace_text
-from remat_explorer.explorer.work.proof import proof
+from remat_explorer.explorer.work.screen import show_known
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 
 BEFORE = "Press Execute to compare measured memory, time and gradients with the prediction."

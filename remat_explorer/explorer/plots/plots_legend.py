@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 
 from remat_explorer.explorer.plots.mark_outlines import outline
-from remat_explorer.explorer.state.words import strategy_words
+from remat_explorer.explorer.state.strategy_choice import strategy_words
 from remat_explorer.figures.palette import Theme
 from remat_explorer.figures.tradeoff import mark, points_of
 from remat_explorer.solvers import Frontier

@@ -13,7 +13,7 @@ from remat_explorer.explorer.plots.plots_page import PlotsPage
 from remat_explorer.explorer.plots.plots_scene import FIXED, PlotsScene
 from remat_explorer.explorer.plots.plots_sketch import sketch_html
 from remat_explorer.explorer.state.state import BUDGETS, State
-from remat_explorer.explorer.work.choosing import choose, choose_next
+from remat_explorer.explorer.work.screen import choose, choose_next
 from remat_explorer.figures.memory_timeline import PLACES
 from remat_explorer.figures.palette import palette
 

@@ -1,7 +1,11 @@
-"""What the explorer knows. No widget lives here: views observe it, controllers change it, people script it."""
+"""What the explorer knows. No widget lives here: views observe it, controllers change it, people script it.
+
+`State` is everything that can change; `Status` is its status line, `Fitting` the question of the panel *Fit*.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,13 +14,17 @@ from typing import Any
 import traitlets as t
 
 from remat_explorer.errors import QuantityError, UnknownNameError
-from remat_explorer.explorer.state import searching, stepping, zooming
-from remat_explorer.explorer.state.answers import Answers
 from remat_explorer.explorer.state.edited_schedule import EditedSchedule
-from remat_explorer.explorer.state.fitting import Fitting
-from remat_explorer.explorer.state.folding import Folding
-from remat_explorer.explorer.state.implementations import NONE, allowed_kinds, read_implementations
-from remat_explorer.explorer.state.status import Status
+from remat_explorer.explorer.state.implementation_choices import NONE, Answers, allowed_kinds, read_implementations
+from remat_explorer.explorer.state.navigation import (
+    Folding,
+    clip_zoom,
+    find_operations,
+    last_computation,
+    nearest_computation,
+    next_found,
+    stage_of_computation,
+)
 from remat_explorer.figures.palette import Theme
 from remat_explorer.graph import Graph
 from remat_explorer.offsets import Arena
@@ -26,6 +34,72 @@ from remat_explorer.quantities import parse_budget
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import STRATEGIES, Frontier, MinimumBudget
+
+
+class Status(t.HasTraits):
+    """What is going on, in one sentence; changes of all its traits are told one at a time, from whichever thread.
+
+    >>> status = Status()
+    >>> status.refuse("'x' is not a batch size")
+    >>> status.status, status.tone
+    ("'x' is not a batch size", 'error')
+    >>> status.accept()
+    >>> status.status, status.tone
+    ('Ready.', 'plain')
+    """
+
+    status = t.Unicode("Ready.", help="What the explorer is doing, or what came of it.")
+    tone = t.Enum(("plain", "good", "warning", "error"), "plain", help="How the status is meant.")
+
+    def __init__(self, **settings: Any) -> None:
+        self.lock = threading.RLock()
+        self._refusal, self._before = "", ("Ready.", "plain")  # why an entry was refused, and what was said before it
+        super().__init__(**settings)
+
+    def notify_change(self, change: Any) -> None:
+        """Tell the observers, one change at a time: workers and clicks change the state from different threads."""
+        with self.lock:
+            super().notify_change(change)
+
+    def say(self, status: str, tone: str = "plain") -> None:
+        """Put a sentence into the status line."""
+        with self.lock:
+            self.tone = tone
+            self.status = status
+
+    def refuse(self, status: str) -> None:
+        """Say why an entry was not taken; the next one that is taken brings back what the status line said before."""
+        with self.lock:
+            before = self._before if self.status == self._refusal else (self.status, self.tone)
+            self._refusal, self._before = status, before
+            self.say(status, "error")
+
+    def accept(self) -> None:
+        """An entry was taken: why an earlier one was not is over."""
+        with self.lock:
+            if self._refusal and self.status == self._refusal:
+                self.say(*self._before)
+            self._refusal = ""
+
+
+# Keys of `remat_explorer.fit.optimizers.OPTIMIZERS`, which is imported with torch, for which no screen should wait.
+OPTIMIZERS = ("adamw", "adam", "adam8bit", "adafactor", "lion", "momentum", "sgd")
+PRECISIONS = ("bfloat16", "float32", "autocast")
+
+
+class Fitting(t.HasTraits):
+    """Memory and recipe of the question whether a training step fits, what is being done for it, and the answer."""
+
+    fit_memory = t.Unicode("24 GB", help="Memory of the device, such as '24 GB'.")
+    fit_optimizer = t.Enum(OPTIMIZERS, "adamw", help="Whose state has to fit, too.")
+    fit_precision = t.Enum(PRECISIONS, "bfloat16", help="Of a model of the zoo.")
+    fit_master_weights = t.Bool(False, help="Whether a float32 copy of parameters in half precision is kept.")
+    fit_full_gradients = t.Bool(False, help="Whether gradients are kept in float32.")
+    fit_asked = t.Bool(False, help="Whether an answer is wanted; False once it is there, or to give it up.")
+    fit_doing = t.Unicode("", help="What is being done for the answer; empty where nothing is.")
+    fit_refusal = t.Unicode("", help="Why there is no answer, or empty.")
+    fitted: Any = t.Any(None, help="The answer, a `remat_explorer.fit.Fit`, or None.")
+
 
 PICTURES = ("matrices", "memory", "model", "case")
 PANELS = ("fit", "explain", "plan", "peak", "ways", "solver", "compare", "edit", "execution")
@@ -97,7 +171,7 @@ class State(Fitting, Folding, Status):
     map_colours = t.Enum(("kind", "layer"), "kind", help="What the colours of the memory map say.")
     moment: Any = t.Any(None, help="What the memory is compared with: a stage, 'peaks' of two schedules, or None.")
     zoom: Any = t.Tuple(default_value=(), help="Part of the matrices: first and last stage, first and last operation.")
-    search = t.Unicode("", help="Words that describe the operations to be found, as in `searching.find`.")
+    search = t.Unicode("", help="Words that describe the operations to be found, as in `find_operations`.")
     found: Any = t.Tuple(default_value=(), help="Operations that `search` finds, ascending.")
     speed = t.Enum((1, 2, 4), 1, help="How many times faster than usual the stages play.")
     scenes: Any = t.Tuple(default_value=(), help="What is presented: a `scenes.Scene` after the other.")
@@ -228,14 +302,14 @@ class State(Fitting, Folding, Status):
     def select_found(self, by: int = 1) -> None:
         """Select the next operation that `search` has found, or with ``by`` -1 the one before."""
         current = int(self.graph.producer[self.value]) if self.graph and self.graph.values else 0
-        k = searching.next_found(self.found, current, by)
+        k = next_found(self.found, current, by)
         if k is not None:
             self.select_operation(k)
 
     @t.observe("search", "graph")
     def _find(self, change: Any) -> None:
         try:
-            self.found = searching.find(self.graph, self.search) if self.graph else ()
+            self.found = find_operations(self.graph, self.search) if self.graph else ()
         except QuantityError:  # a size that is still being typed; the search field says so
             self.found = ()
 
@@ -249,7 +323,7 @@ class State(Fitting, Folding, Status):
             return tuple(proposal["value"])  # clipped when there is a schedule
         compared = self.other.schedule if self.other else None
         stages = max(self.schedule.stages, compared.stages if compared else 0)
-        return zooming.clip(proposal["value"], stages, self.schedule.graph.n)
+        return clip_zoom(proposal["value"], stages, self.schedule.graph.n)
 
     @t.observe("schedule", "other")
     def _zoom_again(self, change: Any) -> None:
@@ -265,17 +339,17 @@ class State(Fitting, Folding, Status):
     @t.observe("stage", "schedule")
     def _step_there(self, change: Any) -> None:
         """A stage that is selected has been computed to its end."""
-        if self.schedule is not None and stepping.stage_of(self.schedule, self.computation) != self.stage:
-            self.computation = stepping.last_of(self.schedule, self.stage)
+        if self.schedule is not None and stage_of_computation(self.schedule, self.computation) != self.stage:
+            self.computation = last_computation(self.schedule, self.stage)
 
     @t.observe("computation")
     def _stage_of_step(self, change: Any) -> None:
         if self.schedule is not None:
-            self.stage = stepping.stage_of(self.schedule, self.computation)
+            self.stage = stage_of_computation(self.schedule, self.computation)
 
     @t.validate("computation")
     def _computation_inside(self, proposal: Any) -> int:
-        return 0 if self.schedule is None else stepping.inside(self.schedule, proposal["value"])
+        return 0 if self.schedule is None else nearest_computation(self.schedule, proposal["value"])
 
     @t.validate("scene")
     def _scene_inside(self, proposal: Any) -> int:

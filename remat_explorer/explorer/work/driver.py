@@ -9,26 +9,22 @@ from typing import Any
 
 from remat_explorer.entry_checks import Seconds, require_arguments
 from remat_explorer.errors import SolutionError, UnknownNameError
-from remat_explorer.explorer.state.implementations import ALL, NONE, needs_capture
-from remat_explorer.explorer.state.places import place_of
-from remat_explorer.explorer.state.questions import forget_selection
-from remat_explorer.explorer.state.scenes import Scene, usual_scenes
+from remat_explorer.explorer.state.implementation_choices import ALL, NONE, needs_capture
+from remat_explorer.explorer.state.navigation import number_of
 from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.state.strategy_choice import forget_selection
 from remat_explorer.explorer.work.background import Background
-from remat_explorer.explorer.work.by_hand import ByHand
-from remat_explorer.explorer.work.choosing import choose, show_kinds
-from remat_explorer.explorer.work.comparing import swap
-from remat_explorer.explorer.work.editing import watch
+from remat_explorer.explorer.work.background_searches import Improver, Placer, Sweeper
+from remat_explorer.explorer.work.editing import ByHand, watch
 from remat_explorer.explorer.work.executing import execute
-from remat_explorer.explorer.work.fitting import Asking, Fitter
-from remat_explorer.explorer.work.improver import Improver
-from remat_explorer.explorer.work.kept_looks import KeptLooks
+from remat_explorer.explorer.work.exploration_cache import KeptLooks
+from remat_explorer.explorer.work.fit_answers import Asking, Fitter
 from remat_explorer.explorer.work.loading import load
-from remat_explorer.explorer.work.placing import Placer
-from remat_explorer.explorer.work.presenting import Presenting
+from remat_explorer.explorer.work.scenes import Presenting, Scene, usual_scenes
+from remat_explorer.explorer.work.schedule_comparison import swap
+from remat_explorer.explorer.work.screen import choose, show_kinds
 from remat_explorer.explorer.work.solving import solve
 from remat_explorer.explorer.work.sources import Sources
-from remat_explorer.explorer.work.sweeper import Sweeper
 from remat_explorer.solution import Solution
 
 PATIENCE = 5.0  # seconds for work to end: a module's own code may go on for longer
@@ -222,9 +218,9 @@ class Driver(ByHand, Asking):
         if graph is None:
             return
         if operation is not None:
-            state.select_operation(place_of("operation", operation, [node.name for node in graph.operations]))
+            state.select_operation(number_of("operation", operation, [node.name for node in graph.operations]))
         if value is not None:
-            state.value = place_of("value", value, [entry.name for entry in graph.values])
+            state.value = number_of("value", value, [entry.name for entry in graph.values])
         if stage is not None:
             state.stage = stage
 

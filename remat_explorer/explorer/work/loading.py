@@ -1,28 +1,25 @@
-"""From a model's name, module or graph to a training graph with its budget marks, in the background."""
+"""From a model's name, module or graph to a training graph with its budget marks, in the background.
+
+@@ measured_costs: Costs and workspace as the device has them, in place of estimates, with a word where they cannot be had.
+"""
 
 from __future__ import annotations
 
 import math
 import sys
 import threading
-from collections.abc import Callable
+import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
 
 from remat_explorer.abandoning import Abandoned, abandonable
-from remat_explorer.errors import QuantityError
-from remat_explorer.explorer.state.begin_sizes import BEGIN
-from remat_explorer.explorer.state.frontiers import join
-from remat_explorer.explorer.state.implementations import kinds_to_capture, option_of
-from remat_explorer.explorer.state.questions import choose_strategy
+from remat_explorer.errors import ExecutionError, QuantityError
+from remat_explorer.explorer.state.implementation_choices import option_of
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.best_known import show_known
-from remat_explorer.explorer.work.inputs import Inputs
-from remat_explorer.explorer.work.kept_looks import NO_MODULE, show_look, with_captured
-from remat_explorer.explorer.work.looking import forget, look_again, look_first
-from remat_explorer.explorer.work.measured_costs import with_measured_costs
-from remat_explorer.explorer.work.solving import prepare, show_schedule
+from remat_explorer.explorer.state.strategy_choice import choose_strategy
+from remat_explorer.explorer.work.exploration_cache import show_look, with_captured
+from remat_explorer.explorer.work.screen import forget, join, look_again, look_first, show_known, show_schedule
+from remat_explorer.explorer.work.solving import prepare
+from remat_explorer.explorer.work.sources import NO_MODULE, Inputs, Loaded, Source
 from remat_explorer.free_memory import free_bytes
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes
@@ -31,70 +28,55 @@ from remat_explorer.solvers import checkpoint_all_peak, minimum_budget, solve
 from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.strategies.registry import default_strategy
 
+BETWEEN = 0.1  # seconds between two counts of what is measured
+
+
+def with_measured_costs(state: State, graph: Graph, inputs: Inputs, cancelled: threading.Event) -> tuple[Graph, str]:
+    """The graph with measured costs, or as it is with the reason why.
+
+    Args:
+        state: its status line counts what has been measured.
+        graph: with estimated costs.
+        inputs: whose operations they are.
+        cancelled: ends the measuring.
+    """
+    from remat_explorer.capture.profiling.profiling import profile
+
+    needed, free = checkpoint_all_peak(graph), free_bytes(state.device)
+    if needed > free:
+        return graph, (
+            f" Costs are estimates, without workspace: measuring needs {format_bytes(needed)}, and "
+            f"{format_bytes(free)} are free."
+        )
+    words, told = f"{state.busy.capitalize()} {state.model}: measuring {graph.n} operations on {state.device}", 0.0
+    state.say(f"{words}…")
+
+    def advance(done: int, total: int) -> None:
+        nonlocal told
+        if time.monotonic() - told >= BETWEEN:
+            told = time.monotonic()
+            state.progress = done / total if total else None
+            state.say(f"{words}: {done} of {total} runs…")
+
+    try:
+        return profile(
+            graph,
+            *inputs.given,
+            device=state.device,
+            on_progress=advance,
+            cancelled=cancelled.is_set,
+        ), ""
+    except ExecutionError as error:
+        reason = "Measuring was cancelled" if cancelled.is_set() else f"Measuring failed ({error})"
+        return graph, f" {reason}: costs are estimates, and peaks leave out workspace."
+    finally:
+        state.progress = None
+
+
 DRAWING = 1.0  # seconds in which the page draws a kept look: while torch is imported, the kernel hardly answers it
 QUICK = 1.0  # seconds for the first schedule within the budget
 CHOOSING = 4.0  # the same for a graph with choices of implementations
 BEGIN_SHARE = 0.3  # of the way from the smallest feasible budget to checkpoint-all: where the curve is worth a look
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """A graph, what to execute it with or why there is nothing, and the sizes that the zoo chose."""
-
-    graph: Graph
-    inputs: Inputs | None = None
-    batch: int = 0
-    image: int | tuple[int, int] | None = None
-    no_inputs: str = NO_MODULE
-
-
-LARGEST_WEIGHTS = 2**30  # of a model of the zoo that the explorer also runs, bytes
-NO_WEIGHTS = "This model's weights are not made here, because they are large, so nothing can run."
-Source = Callable[[State], Loaded]
-
-
-def from_zoo(state: State) -> Loaded:
-    """The zoo's model of the state's name, batch and image size."""
-    from remat_explorer import models
-    from remat_explorer.capture import capture
-    from remat_explorer.capture.step.placement import torch_device
-
-    torch_device(state.device)  # what the explorer shows can also be run
-    begin = BEGIN.get(state.model, {})
-    chosen = models.load(
-        state.model,
-        state.batch or begin.get("batch"),
-        state.image or begin.get("image"),
-        begin.get("sequence"),
-        state.device,
-    )
-    size = chosen.image
-    square = size[0] if size and size[0] == size[1] else size
-    kinds = kinds_to_capture(state.implementations)
-    runs = chosen.weight_bytes <= LARGEST_WEIGHTS
-    if kinds:
-        module = chosen.module if runs else chosen.shapes
-        graph = replace(capture(module, chosen.args, implementations=kinds), name=chosen.name)
-    else:
-        graph = chosen.graph
-    return Loaded(graph, Inputs(chosen.module, chosen.args) if runs else None, chosen.batch, square, NO_WEIGHTS)
-
-
-def from_module(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, loss: Any) -> Source:
-    """The person's own module."""
-
-    def capture_it(state: State) -> Loaded:
-        from remat_explorer.capture import capture
-
-        kinds, inputs = kinds_to_capture(state.implementations), Inputs(module, args, kwargs, loss).on(state.device)
-        return Loaded(capture(*inputs.given, implementations=kinds), inputs)
-
-    return capture_it
-
-
-def from_graph(graph: Graph) -> Source:
-    """A graph without a module."""
-    return lambda state: Loaded(graph)
 
 
 def load(

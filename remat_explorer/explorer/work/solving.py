@@ -1,4 +1,7 @@
-"""Solve in a process of its own, show every incumbent, and say how good it is."""
+"""Solve in a process of its own, show every incumbent, and say how good it is.
+
+@@ history: How a solve went: the moments at which its best schedule or its bound changed.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from remat_explorer.errors import SolverError
-from remat_explorer.explorer.state.frontiers import join
-from remat_explorer.explorer.state.history import with_progress
-from remat_explorer.explorer.state.questions import StateQuestion, question_of, remark_on
-from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.state.words import strategy_words
+from remat_explorer.explorer.state.state import HistoryPoint, State
+from remat_explorer.explorer.state.strategy_choice import StateQuestion, question_of, remark_on, strategy_words
+from remat_explorer.explorer.work.screen import describe, join, show_schedule
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
@@ -21,6 +22,30 @@ from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import STRATEGIES, Frontier
 from remat_explorer.solvers.base import Answer, Progress
 from remat_explorer.solvers.strategies.registry import method_of
+
+MOST = 400  # moments that are kept of one solve
+
+
+def with_progress(history: tuple[HistoryPoint, ...], progress: Progress) -> tuple[HistoryPoint, ...]:
+    """The history with one more report.
+
+    Of a stretch in which nothing changed the first and the last moment stay; beyond `MOST` every other one goes, but
+    for the first and the last.
+
+    >>> history = ()
+    >>> for second in range(5):
+    ...     history = with_progress(history, Progress(second, "searching", lower_bound=3.0 if second > 3 else 2.0))
+    >>> [(moment.seconds, moment.lower_bound) for moment in history]
+    [(0, 2.0), (3, 2.0), (4, 3.0)]
+    """
+    moment = HistoryPoint(progress.seconds, progress.cost, progress.lower_bound)
+    last = history[-2:]
+    if len(last) == 2 and all((m.cost, m.lower_bound) == (moment.cost, moment.lower_bound) for m in last):
+        history = history[:-1]
+    if len(history) >= MOST:
+        history = (history[0], *history[2:-1:2], history[-1])
+    return (*history, moment)
+
 
 STAYS = "The screen shows the schedule from before."
 POLL = 0.1  # seconds; also how long Cancel may go unheard
@@ -175,18 +200,6 @@ def _cheaper(state: State, best: Solution | None, answer: Solution) -> Solution 
     return best if answer.cost is None or best.cost < answer.cost else None
 
 
-def show_schedule(state: State, schedule, solution: Solution | None) -> None:
-    """Put a schedule on the screen; what was measured for another one goes.
-
-    The matrices follow the schedule, which comes first; the views that follow find its solution there, too.
-    """
-    with state.at_once():
-        if schedule is not state.schedule:
-            state.schedule = schedule
-        state.solution, state.measurement, state.shortage = solution, None, ""
-        state.stage = min(state.stage, schedule.stages - 1)
-
-
 def _finish(
     state: State,
     solution: Solution,
@@ -229,22 +242,3 @@ def _explain(state: State, solution: Solution) -> tuple[str, str]:
         f"No schedule found within {budget} in {format_seconds(solution.seconds)}{ended}{hint}. "
         f"Give it more time or memory. {STAYS}"
     ), "warning"
-
-
-def describe(solution: Solution, was_cancelled: bool = False, from_cache: bool = False) -> tuple[str, str]:
-    """A result in one line, and its tone."""
-    assert solution.schedule is not None
-    assert solution.peak is not None
-    proven = solution.status is Status.OPTIMAL
-    name = {True: "Cancelled, incumbent kept", False: "Optimal" if proven else "Feasible"}[was_cancelled and not proven]
-    again, ended = solution.schedule.recomputations, [f"ended by {solution.limit}"] if solution.limit else []
-    words = [
-        name if name.lower() == solution.strategy else f"{name} ({strategy_words(solution.strategy)})",
-        f"overhead {format_overhead(solution.schedule.overhead)}",
-        f"predicted peak {format_bytes(solution.peak)} of {format_bytes(solution.budget)}",
-        f"{again} recomputation{'' if again == 1 else 's'}",
-        "no bound proven" if solution.gap is None else f"gap {format_share(solution.gap)}",
-        ("found in the cache, solved in " if from_cache else "") + format_seconds(solution.seconds),
-        *ended,
-    ]
-    return " · ".join(words), "good" if proven else "plain"

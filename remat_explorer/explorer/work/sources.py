@@ -1,18 +1,227 @@
-"""Where a model of a given name comes from: the person's own, the zoo, or a file of the working directory."""
+"""Where a model of a given name comes from: the person's own, the zoo, or a file of the working directory.
+
+@@ inputs: What Execute runs: a module with its example inputs.
+
+@@ begin_sizes: Sizes of the zoo's models to begin with, where the person has not chosen any: activations dominate.
+
+@@ training_graphs: Loaded graphs.
+
+@@ model_files: Model files of the working directory: which there are, and how one of them is loaded.
+"""
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from remat_explorer.errors import UnknownNameError
-from remat_explorer.explorer.state.begin_sizes import BEGIN
+from remat_explorer.errors import ModelError, RematError, UnknownNameError
+from remat_explorer.explorer.state.implementation_choices import kinds_to_capture
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.loading import Loaded, from_graph, from_module, from_zoo
-from remat_explorer.explorer.work.model_files import from_file, list_model_files
 from remat_explorer.graph import Graph
-from remat_explorer.model_file import is_model_file
+from remat_explorer.model_file import explained, is_model_file, load_model_file
 from remat_explorer.permissions import Permissions
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What to execute: a module, its example inputs, and the loss of its output."""
+
+    module: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] | None = None
+    loss: Any = None
+
+    @property
+    def given(self) -> tuple[Any, tuple[Any, ...], dict[str, Any] | None, Any]:
+        """Module, args, kwargs and loss, as `capture`, `profile` and `measure` take them."""
+        return self.module, self.args, self.kwargs, self.loss
+
+    def on(self, device: str) -> Inputs:
+        """The same on a device, where they are captured, measured and executed; as they are if they lie there.
+
+        Raises:
+            ExecutionError: as `remat_explorer.capture.step.placement.place`; tensors without content stay as they are.
+        """
+        from remat_explorer.capture.step.placement import home_of, place, torch_device
+
+        home = home_of(self.module, self.args, self.kwargs)
+        if home.type == "meta" or home == torch_device(device):
+            return self
+        placed = place(self.module, self.args, self.kwargs, device)
+        return Inputs(placed.model, placed.args, placed.kwargs, self.loss)
+
+
+# Sizes to begin with: a quarter of the memory or more, mostly a half, can be saved, and a laptop executes a step in
+# seconds (of vgg, fcn8 and the transformers, with their many parameters, a measurement takes a minute or two). The
+# models of models/large run on no laptop; they are solved and studied.
+BEGIN: dict[str, dict[str, int]] = {
+    "bert": {"batch": 8, "sequence": 128},
+    "chain": {"batch": 4096},
+    "densenet121": {"batch": 16, "image": 64},
+    "densenet161": {"batch": 32, "image": 64},
+    "dit_xl": {"batch": 8, "image": 256},
+    "fcn8": {"batch": 16, "image": 256},
+    "googlenet": {"batch": 32, "image": 64},
+    "gpt2": {"batch": 8, "sequence": 128},
+    "linear32": {"batch": 8, "image": 64},
+    "llama3.2_1b": {"batch": 1, "sequence": 2048},
+    "llama3_70b": {"batch": 1, "sequence": 8192},
+    "llama3_8b": {"batch": 1, "sequence": 8192},
+    "mamba_130m": {"batch": 1, "sequence": 512},
+    "mixtral_8x7b": {"batch": 1, "sequence": 8192},
+    "mlp": {"batch": 8192},
+    "mobilenet_v1": {"batch": 32, "image": 64},
+    "mobilenet_v2": {"batch": 32, "image": 64},
+    "qwen2.5_0.5b": {"batch": 1, "sequence": 1024},
+    "qwen3_8b": {"batch": 1, "sequence": 4096},
+    "residual_net": {"batch": 32, "image": 32},
+    "resnet18": {"batch": 64, "image": 112},
+    "resnet50": {"batch": 64, "image": 64},
+    "segnet": {"batch": 8, "image": 160},
+    "stable_diffusion": {"batch": 4, "image": 512},
+    "unet": {"batch": 8, "image": 160},
+    "unet_monet": {"batch": 4, "image": 128},
+    "vgg16": {"batch": 128, "image": 64},
+    "vgg19": {"batch": 128, "image": 64},
+    "vit": {"batch": 16, "image": 160},
+    "whisper_small": {"batch": 8, "sequence": 448},
+}
+
+
+NO_MODULE = "This is a graph without a module, so nothing can run."
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A graph, what to execute it with or why there is nothing, and the sizes that the zoo chose."""
+
+    graph: Graph
+    inputs: Inputs | None = None
+    batch: int = 0
+    image: int | tuple[int, int] | None = None
+    no_inputs: str = NO_MODULE
+
+
+LARGEST_WEIGHTS = 2**30  # of a model of the zoo that the explorer also runs, bytes
+
+
+NO_WEIGHTS = "This model's weights are not made here, because they are large, so nothing can run."
+
+
+Source = Callable[[State], Loaded]
+
+
+def from_zoo(state: State) -> Loaded:
+    """The zoo's model of the state's name, batch and image size."""
+    from remat_explorer import models
+    from remat_explorer.capture import capture
+    from remat_explorer.capture.step.placement import torch_device
+
+    torch_device(state.device)  # what the explorer shows can also be run
+    begin = BEGIN.get(state.model, {})
+    chosen = models.load(
+        state.model,
+        state.batch or begin.get("batch"),
+        state.image or begin.get("image"),
+        begin.get("sequence"),
+        state.device,
+    )
+    size = chosen.image
+    square = size[0] if size and size[0] == size[1] else size
+    kinds = kinds_to_capture(state.implementations)
+    runs = chosen.weight_bytes <= LARGEST_WEIGHTS
+    if kinds:
+        module = chosen.module if runs else chosen.shapes
+        graph = replace(capture(module, chosen.args, implementations=kinds), name=chosen.name)
+    else:
+        graph = chosen.graph
+    return Loaded(graph, Inputs(chosen.module, chosen.args) if runs else None, chosen.batch, square, NO_WEIGHTS)
+
+
+def from_module(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, loss: Any) -> Source:
+    """The person's own module."""
+
+    def capture_it(state: State) -> Loaded:
+        from remat_explorer.capture import capture
+
+        kinds, inputs = kinds_to_capture(state.implementations), Inputs(module, args, kwargs, loss).on(state.device)
+        return Loaded(capture(*inputs.given, implementations=kinds), inputs)
+
+    return capture_it
+
+
+def from_graph(graph: Graph) -> Source:
+    """A graph without a module."""
+    return lambda state: Loaded(graph)
+
+
+FUNCTION = "make_model"
+LISTED, LOOKED_AT, LARGEST = 20, 300, 500_000  # files at most, files that are opened at most, bytes of a file at most
+DEFINITION = re.compile(rf"^(?:async\s+)?def\s+{FUNCTION}\b", re.MULTILINE)
+
+
+def list_model_files(folder: Path) -> list[str]:
+    """Files of a folder that define `make_model`, as "file.py:make_model", in alphabetical order.
+
+    Nothing is imported or run; a file with a syntax error is listed, so that choosing it tells the line.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     written = Path(folder, "net.py").write_text("def make_model(): ...")
+    ...     written = Path(folder, "other.py").write_text("def test(): ...")
+    ...     list_model_files(Path(folder))
+    ['net.py:make_model']
+    """
+    try:
+        files = sorted(folder.glob("*.py"))[:LOOKED_AT]
+    except OSError:
+        return []
+    names = []
+    for file in files:
+        with contextlib.suppress(OSError):
+            if file.is_file() and file.stat().st_size <= LARGEST and _defines(file.read_text("utf-8", "replace")):
+                names.append(f"{file.name}:{FUNCTION}")
+        if len(names) == LISTED:
+            break
+    return names
+
+
+def _defines(source: str) -> bool:
+    if FUNCTION not in source:
+        return False
+    try:
+        body = ast.parse(source).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return DEFINITION.search(source) is not None
+    return any(isinstance(node, ast.FunctionDef) and node.name == FUNCTION for node in body)
+
+
+def from_file(state: State) -> Loaded:
+    """What the function of the state's model, "path/to/file.py:function", makes; the file is read anew.
+
+    Raises:
+        ModelError: with file and line, if the file, its function, or the model on its inputs raises.
+        UnknownNameError: if the file has no such function.
+    """
+    from remat_explorer.capture import capture
+
+    text = state.model if not state.model.endswith(".py") else f"{state.model}:{FUNCTION}"
+    made = load_model_file(text)
+    path, inputs = Path(text.rpartition(":")[0]), Inputs(made.module, made.make_args(), made.kwargs, made.loss)
+    inputs = inputs.on(state.device)
+    try:
+        with explained(path, f"capturing the model of {str(path)!r}", leave=RematError):
+            kinds = kinds_to_capture(state.implementations)
+            graph = capture(*inputs.given, implementations=kinds)
+            return Loaded(graph, inputs)
+    except RematError as error:  # which names the line, where the model itself went wrong
+        raise error if isinstance(error, ModelError) else ModelError(f"{str(path)!r}: {error}") from error
+
 
 DEFAULT_MODEL = "residual_net"
 

@@ -1,20 +1,33 @@
-"""What a strategy is asked on the state's graph; plain strategies get the default implementations alone."""
+"""The chosen strategy: what it is asked on the state's graph, for which graphs it is not, and its name in plain words.
+
+On a graph with choices of implementations, strategies that make none get its default implementations alone.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from remat_explorer.explorer.state.answers import lifted, lifted_schedule
-from remat_explorer.explorer.state.implementations import option_of
+from remat_explorer.errors import SolverError
+from remat_explorer.explorer.state.implementation_choices import lifted, lifted_schedule, option_of
 from remat_explorer.explorer.state.state import State
 from remat_explorer.graph import Graph
+from remat_explorer.once import once
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import STRATEGIES
-from remat_explorer.solvers.method import Support
+from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.heuristics.chain import require_chain
+from remat_explorer.solvers.method import Method, Support
 from remat_explorer.solvers.monet.selections import Selection, default_selection
+from remat_explorer.solvers.persistent.chain import chain_of
+from remat_explorer.solvers.strategies.checkpoint_sequential import METHOD as CHECKPOINT_SEQUENTIAL
+from remat_explorer.solvers.strategies.checkpoint_sequential import blocks, checkpoint_sequential_candidates
+from remat_explorer.solvers.strategies.greedy import AP as AP_GREEDY
 from remat_explorer.solvers.strategies.registry import DEFAULTS, default_strategy, method_of
+from remat_explorer.solvers.strategies.rotor import METHOD as ROTOR
+from remat_explorer.solvers.strategies.sqrt_n import AP as AP_SQRT_N
 from remat_explorer.solvers.sweeps.own_points import assessed
 
 
@@ -125,3 +138,89 @@ def choose_strategy(state: State, graph: Graph) -> None:
         state.usual_strategy, state.strategy = state.strategy, default_strategy(graph)
     elif state.usual_strategy:
         state.strategy, state.usual_strategy = state.usual_strategy, ""
+
+
+ONLY_CHAINS = "only for chains"  # in a list, where there is room for no more
+ADVICE = (". This strategy", "; use ")  # where an error begins to say what to do instead
+
+
+@dataclass(frozen=True)
+class Suitability:
+    """What has to be said of a strategy on a graph.
+
+    Attributes:
+        reason: why it refuses the graph, or to which part of it it applies.
+        is_refused: whether it refuses the graph.
+    """
+
+    reason: str
+    is_refused: bool
+
+
+@once
+def fits(graph: Graph) -> dict[str, Suitability]:
+    """Each strategy that refuses a graph or applies to a part of it only; nothing of those that take it as it is.
+
+    Of a graph with several implementations, the strategies that choose none are asked about the default ones.
+
+    >>> from remat_explorer.instances import linear
+    >>> fits(linear(4))
+    {}
+    """
+    asked = plain_selection(graph).graph if graph.has_choices else graph
+    broken = _refusal(lambda: require_chain(asked, ""))
+    found: dict[str, Suitability] = {}
+    for name, method in STRATEGIES.items():
+        if broken and method.general_graphs is Support.NO:
+            found[name] = Suitability(broken, True)
+        elif refusal := _refusal(lambda method=method: _parts(method, asked)):
+            found[name] = Suitability(refusal, True)
+        elif broken and (part := _parts(method, asked)):
+            found[name] = Suitability(f"Takes this graph in part only: {part}", False)
+    return found
+
+
+def _refusal(ask: Callable[[], object]) -> str:
+    """Why a strategy refuses a graph, without what to use instead; "" if it takes it."""
+    try:
+        ask()
+    except SolverError as error:
+        reason = str(error)
+        for advice in ADVICE:
+            reason = reason.partition(advice)[0]
+        return reason
+    return ""
+
+
+def _parts(method: Method, graph: Graph) -> str:
+    """To which part of a graph that is no chain a method applies, in words; "" if it takes any graph.
+
+    Raises:
+        SolverError: if there is no such part.
+    """
+    if method is ROTOR:
+        return _blocks([len(forward) for forward in chain_of(Condensed.of(graph)).forward if forward])
+    if method is CHECKPOINT_SEQUENTIAL:
+        checkpoint_sequential_candidates(graph)
+        return _blocks([len(block) for block in blocks(graph)])
+    if method in (AP_SQRT_N, AP_GREEDY):
+        return "its checkpoints are at articulation points, from which alone follows all that comes after them"
+    return ""
+
+
+def _blocks(sizes: list[int]) -> str:
+    parts = f"falls into {len(sizes)} blocks, the largest of {max(sizes)}, which it takes as wholes"
+    return f"the forward pass of {sum(sizes)} operations {parts}"
+
+
+KEEPS = "keep everything"
+WORDS = {"checkpoint-all": f"{KEEPS} (checkpoint-all)"}
+
+
+def strategy_words(strategy: str) -> str:
+    """A strategy by its name, and that of the one that keeps everything in plain words as well.
+
+    >>> strategy_words("optimal"), strategy_words("checkpoint-all")
+    ('optimal', 'keep everything (checkpoint-all)')
+    """
+    return WORDS.get(strategy, strategy)

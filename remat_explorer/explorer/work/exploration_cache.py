@@ -18,11 +18,10 @@ from remat_explorer.cache_folder import cache_folder, entry_path, evict, used_no
 from remat_explorer.documents import read_json, require_format, require_keys, write_json
 from remat_explorer.entry_checks import require_bytes
 from remat_explorer.errors import RematError, SolutionError
-from remat_explorer.explorer.state.begin_sizes import BEGIN
-from remat_explorer.explorer.state.questions import choose_strategy
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.looking import forget, look_first
-from remat_explorer.explorer.work.solving import show_schedule
+from remat_explorer.explorer.state.strategy_choice import choose_strategy
+from remat_explorer.explorer.work.screen import forget, look_first, show_schedule
+from remat_explorer.explorer.work.sources import BEGIN, NO_MODULE
 from remat_explorer.graph import Graph
 from remat_explorer.graph.file import dump_graph
 from remat_explorer.solvers import Frontier
@@ -32,7 +31,6 @@ FORMAT, VERSION = "remat-explorer/look", 1
 CHECKED = 4000  # operations of all schedules that are kept: each is checked before the first is on the screen
 SMALL = 100  # operations up to which a graph that is no model of the zoo is searched faster than its look is worth
 LARGEST = 32 * 2**20  # bytes of all kept looks together; above that the longest unused go
-NO_MODULE = "This is a graph without a module, so nothing can run."
 NOT_YET = "The model has not been captured yet: load it again"
 
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from remat_explorer.errors import RematError, SolutionError
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.state.words import strategy_words
-from remat_explorer.explorer.work.solving import show_schedule
+from remat_explorer.explorer.state.strategy_choice import strategy_words
+from remat_explorer.explorer.work.screen import show_schedule
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.schedule import Schedule

@@ -10,9 +10,9 @@ from traitlets import TraitError
 from remat_explorer.abandoning import Abandoned
 from remat_explorer.entry_checks import Seconds, require_arguments
 from remat_explorer.errors import ArgumentError, ModelError, RematError, UnknownNameError, shown
-from remat_explorer.explorer.state.begin_sizes import BEGIN
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.background import has_ended
+from remat_explorer.explorer.work.sources import BEGIN
 
 SETTINGS = ("memory", "optimizer", "precision", "master_weights", "full_gradients")
 NO_PARAMETERS = (
