@@ -31,7 +31,7 @@ from remat_explorer.explorer.presenter.presenter_view import PresenterView
 from remat_explorer.explorer.standing import Standing
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.driver import Driver
-from remat_explorer.explorer.work.sources import NO_MODULE, Sources
+from remat_explorer.explorer.work.model_sources import NO_MODULE, ModelSources
 from remat_explorer.graph import Graph
 
 SETTINGS = (
@@ -124,7 +124,7 @@ class Explorer(Driver, w.VBox):
             state = State(**settings)
         except TraitError as error:
             raise ArgumentError(f"Explorer does not take what was set: {error}") from None
-        sources = Sources(model, args, kwargs, loss, graph, state.permissions)
+        sources = ModelSources(model, args, kwargs, loss, graph, state.permissions)
         state.model, state.no_execution = sources.first, NO_MODULE if graph is not None else ""
         if "device" not in settings:
             state.device = sources.device

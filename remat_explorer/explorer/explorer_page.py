@@ -10,7 +10,7 @@ import traitlets as t
 
 from remat_explorer.explorer.page_widget import PageWidget
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.state.strategy_choice import fits
+from remat_explorer.explorer.state.strategy_choice import unsuitable_strategies
 
 
 class ExplorerPage(PageWidget):
@@ -35,4 +35,6 @@ class ExplorerPage(PageWidget):
 
     def _tell_fits(self, change: Any = None) -> None:
         graph = self._state.graph
-        self.fits = {name: asdict(fit) for name, fit in fits(graph).items()} if graph is not None else {}
+        self.fits = (
+            {name: asdict(fit) for name, fit in unsuitable_strategies(graph).items()} if graph is not None else {}
+        )

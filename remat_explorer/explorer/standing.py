@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.screen import describe_known
+from remat_explorer.explorer.work.screen import describe_best_known
 from remat_explorer.figures.palette import LIGHT
 from remat_explorer.figures.schedule_images import TITLES, matrix_pictures, png_address
 from remat_explorer.plan import Plan
@@ -57,7 +57,7 @@ def standing_html(state: State) -> str:
     schedule, solution = state.schedule, state.solution
     if schedule is None:
         return _framed(f"<p><b>{html.escape(state.model)}</b>: nothing has been loaded yet. {LIVE}</p>")
-    said = "a schedule that was not finished" if solution is None else describe_known(solution)
+    said = "a schedule that was not finished" if solution is None else describe_best_known(solution)
     line = f"<p><b>{html.escape(state.model)}</b>: {html.escape(said)}. This is a picture of its last state. {LIVE}</p>"
     matrices = "".join(
         f'<figure style="flex:1 1 0;min-width:0;margin:0"><figcaption style="font-size:12px">{title}</figcaption>'

@@ -19,7 +19,7 @@ from remat_explorer.explorer.panels.explain_panel import explanation_html
 from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.driver import Driver
-from remat_explorer.explorer.work.sources import Sources
+from remat_explorer.explorer.work.model_sources import ModelSources
 from remat_explorer.solvers import SolveJob
 from tests.explorer.driven import driver_of, settled
 from tests.figures.choices import chain_with_choices
@@ -125,7 +125,7 @@ def test_another_graph_without_choices_is_solved_by_the_strategy_from_before(dri
 
 def test_models_are_captured_again_for_implementations() -> None:
     state: Any = State(improve=False, sweep=False, measured_costs=False, batch=4, time_limit=1.0)
-    driver = settled(Driver(state, Sources("residual_net")))
+    driver = settled(Driver(state, ModelSources("residual_net")))
     assert not state.graph.has_choices
     state.implementations = "exact"
     settled(driver)
@@ -157,7 +157,7 @@ def test_toggles_and_state_say_the_same(driver: Any) -> None:
 
 
 def test_the_field_of_implementations_shows_chosen_kinds(driver: Any) -> None:
-    field = Controls(driver.state, driver, Sources())._fields["implementations"][1]
+    field = Controls(driver.state, driver, ModelSources())._fields["implementations"][1]
     assert field.value == "all"
     driver.toggle("chunks")
     settled(driver)

@@ -15,8 +15,8 @@ from remat_explorer.errors import SolutionError, SolverError, UnknownNameError
 from remat_explorer.explorer.controls.budget_view import BudgetSlider, BudgetView
 from remat_explorer.explorer.controls.controls import Controls
 from remat_explorer.explorer.explorer_page import ExplorerPage
-from remat_explorer.explorer.state.strategy_choice import fits, plain_selection
-from remat_explorer.explorer.work.sources import Sources
+from remat_explorer.explorer.state.strategy_choice import default_implementations, unsuitable_strategies
+from remat_explorer.explorer.work.model_sources import ModelSources
 from remat_explorer.graph import Value, operation
 from remat_explorer.solvers import STRATEGIES
 from remat_explorer.solvers.method import Support
@@ -39,7 +39,7 @@ def skipping() -> rx.Graph:
 
 
 def controls_of(driver: Any) -> Controls:
-    return Controls(driver.state, driver, Sources(graph=driver.state.graph))
+    return Controls(driver.state, driver, ModelSources(graph=driver.state.graph))
 
 
 def test_every_control_has_a_label_and_a_tooltip_of_its_own(chain: Any) -> None:
@@ -280,12 +280,14 @@ def test_strategies_are_refused_in_the_list_if_and_only_if_they_refuse_the_graph
             refused = False
         except SolverError:
             refused = True
-        fit = fits(graph).get(name)
+        fit = unsuitable_strategies(graph).get(name)
         assert refused == (fit is not None and fit.is_refused), name
 
 
 def test_of_a_graph_with_choices_strategies_are_asked_about_the_default_ones() -> None:
-    assert fits(chain_with_choices()) == fits(plain_selection(chain_with_choices()).graph)
+    assert unsuitable_strategies(chain_with_choices()) == unsuitable_strategies(
+        default_implementations(chain_with_choices()).graph
+    )
 
 
 def test_keeping_everything_is_called_so_beside_checkpoint_all(chain: Any) -> None:

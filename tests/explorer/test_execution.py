@@ -14,8 +14,8 @@ from remat_explorer.capture.step import placement
 from remat_explorer.explorer.panels.clickable import Click
 from remat_explorer.explorer.panels.execution_panel import ExecutionPanel
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work import measuring_first
-from remat_explorer.explorer.work.sources import Inputs, Sources
+from remat_explorer.explorer.work import executing
+from remat_explorer.explorer.work.model_sources import ModelSources, ModuleInputs
 from remat_explorer.quantities import format_bytes
 
 QUIET: dict[str, Any] = {"improve": False, "sweep": False}  # nothing runs beside an execution
@@ -137,17 +137,17 @@ def test_a_module_is_captured_and_executed_where_the_explorer_says(monkeypatch: 
 
     monkeypatch.setattr(placement, "place", place)
     model, args = nn.Linear(2, 2), (torch.ones(1, 2),)
-    assert Inputs(model, args).on("cpu").module is model
+    assert ModuleInputs(model, args).on("cpu").module is model
     assert brought == []
     monkeypatch.setattr(placement, "home_of", lambda *given: torch.device("cuda", 0))
-    Sources(model, args).load(State(device="cpu", model="Linear"))
+    ModelSources(model, args).load(State(device="cpu", model="Linear"))
     assert brought == ["cpu"]
 
 
 def test_an_explorer_begins_where_its_module_lies(monkeypatch: Any) -> None:
     monkeypatch.setattr(placement, "home_of", lambda *given: torch.device("cuda", 0))
-    assert Sources(nn.Linear(2, 2), (torch.ones(1, 2),)).device == "cuda:0"
-    assert Sources("mlp").device == "cpu"
+    assert ModelSources(nn.Linear(2, 2), (torch.ones(1, 2),)).device == "cuda:0"
+    assert ModelSources("mlp").device == "cpu"
 
 
 def executed(explorer: Any) -> Any:
@@ -193,7 +193,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Any:
         operations[k] = replace(operations[k], implementations=(way,))
         return replace(graph, operations=tuple(operations)), ""
 
-    monkeypatch.setattr(measuring_first, "with_measured_costs", larger)
+    monkeypatch.setattr(executing, "measure_costs", larger)
     return explorer
 
 

@@ -13,7 +13,7 @@ from torch import nn
 import remat_explorer as rx
 from remat_explorer.errors import RematError, UnknownNameError
 from remat_explorer.explorer.export.exporting import EXPORTS, free_path, origin
-from remat_explorer.explorer.work.executing import proof
+from remat_explorer.explorer.work.executing import describe_proof
 from remat_explorer.solvers import Frontier
 from tests.explorer.test_live_page import opened
 
@@ -60,7 +60,7 @@ def test_the_live_page_has_what_was_measured(executed: Any, tmp_path: Path) -> N
     executed.export("page", tmp_path / "page.html")
     assert executed.wait(120)
     run = opened(tmp_path / "page.html")["overview"]["run"]
-    assert run["proof"] == proof(executed.measurement)
+    assert run["proof"] == describe_proof(executed.measurement)
     assert run["peak"] == executed.solution.peak
     executed.state.frontier = None
 

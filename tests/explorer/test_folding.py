@@ -9,7 +9,7 @@ import traitlets
 from remat_explorer.explorer.live_page.recording import Recording
 from remat_explorer.explorer.matrices.matrices import MatrixView
 from remat_explorer.explorer.model_graph.model_view import ModelView, layout_of
-from remat_explorer.explorer.state.navigation import FOLDED_FROM
+from remat_explorer.explorer.state.navigation import MIN_FOLDED_OPERATIONS
 from remat_explorer.explorer.state.state import State
 from remat_explorer.figures.model_graph import folded_picture
 from remat_explorer.graph.repeated_blocks import RepeatedBlocks
@@ -24,7 +24,7 @@ MANY_LAYERS = 13  # 421 operations
 @pytest.fixture(scope="module")
 def large():
     graph = transformer(MANY_LAYERS)
-    assert graph.n >= FOLDED_FROM
+    assert graph.n >= MIN_FOLDED_OPERATIONS
     return graph
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import remat_explorer as rx
 from remat_explorer.explorer.state.state import HistoryPoint
-from remat_explorer.explorer.work.solving import MOST, with_progress
+from remat_explorer.explorer.work.solving import MAX_HISTORY, extend_history
 from remat_explorer.solvers import Progress
 from tests.explorer.driven import driver_of, settled
 
@@ -29,8 +29,8 @@ def test_a_solve_leaves_its_moments_and_the_next_one_begins_anew(data: Path) -> 
 
 def test_long_histories_are_thinned_and_keep_their_ends() -> None:
     history: tuple[HistoryPoint, ...] = ()
-    for second in range(5 * MOST):
-        history = with_progress(history, Progress(float(second), "searching", lower_bound=float(second)))
-    assert len(history) <= MOST + 1
+    for second in range(5 * MAX_HISTORY):
+        history = extend_history(history, Progress(float(second), "searching", lower_bound=float(second)))
+    assert len(history) <= MAX_HISTORY + 1
     seconds = [moment.seconds for moment in history]
-    assert (min(seconds), max(seconds)) == (0, 5 * MOST - 1)
+    assert (min(seconds), max(seconds)) == (0, 5 * MAX_HISTORY - 1)

@@ -31,7 +31,7 @@ from remat_explorer.explorer.panels.explain_panel import (
 )
 from remat_explorer.explorer.panels.markup import filled
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.executing import proof
+from remat_explorer.explorer.work.executing import describe_proof
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_overhead
 from remat_explorer.solvers import minimum_budget
@@ -209,7 +209,7 @@ def test_a_measured_schedule_brings_its_measurement_and_no_other_point_has_one(
     found = measurement(state)
     measured = Recording(frontier, minimum_budget(frontier.graph), 10, measurement=found)
     run = measured.overview()["run"]
-    assert (run["point"], run["peak"], run["proof"]) == (1, 4, proof(found))
+    assert (run["point"], run["peak"], run["proof"]) == (1, 4, describe_proof(found))
     lines = [
         next(trace for trace in point["figure"]["data"] if trace["name"] == "measured") for point in measured.points()
     ]

@@ -9,7 +9,7 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.errors import UnknownNameError
-from remat_explorer.explorer.work.sources import LISTED, list_model_files
+from remat_explorer.explorer.work.model_sources import MAX_LISTED, list_model_files
 from tests.explorer.driven import settled
 
 NET = """
@@ -42,9 +42,9 @@ def test_files_are_listed_without_being_run(folder: Path) -> None:
 
 
 def test_no_more_files_are_listed_than_a_person_can_choose_from(folder: Path) -> None:
-    for number in range(2 * LISTED):
+    for number in range(2 * MAX_LISTED):
         (folder / f"net{number}.py").write_text("def make_model(): ...")
-    assert len(list_model_files(folder)) == LISTED
+    assert len(list_model_files(folder)) == MAX_LISTED
 
 
 def test_a_file_is_chosen_edited_and_loaded_again(folder: Path) -> None:

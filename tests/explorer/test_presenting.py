@@ -13,8 +13,8 @@ from remat_explorer.explorer.live_page.recording import Recording
 from remat_explorer.explorer.presentations import PRESENTATIONS
 from remat_explorer.explorer.presenter.presenter_view import PresenterView
 from remat_explorer.explorer.state.state import PICTURES, State
-from remat_explorer.explorer.work.executing import proof
-from remat_explorer.explorer.work.scenes import Presenting
+from remat_explorer.explorer.work.executing import describe_proof
+from remat_explorer.explorer.work.scenes import ScenePlayer
 from remat_explorer.explorer.work.screen import show_schedule
 from remat_explorer.models import names
 from remat_explorer.solvers import minimum_budget
@@ -69,7 +69,7 @@ def test_the_last_scene_is_the_last_and_an_end_says_nothing_more(presented: Any)
 
 
 def test_a_better_schedule_brings_its_numbers_and_its_place(state: State) -> None:
-    Presenting(state, lambda: None)
+    ScenePlayer(state, lambda: None)
     state.scenes, state.scene = (Scene("{peak}", at="peak"),), 0
     assert state.caption == "4 B"
     other = rx.solve(rx.linear(8), budget=10)
@@ -81,7 +81,7 @@ def test_a_better_schedule_brings_its_numbers_and_its_place(state: State) -> Non
 
 def test_a_scene_waits_for_its_model() -> None:
     state = State(graph=rx.linear(8), checkpoint_all_peak=10, busy="loading")
-    Presenting(state, lambda: None)
+    ScenePlayer(state, lambda: None)
     state.scenes, state.scene = (Scene("{peak}", budget="40%"),), 0
     assert (state.budget, state.caption) == (0, "…")
     state.schedule = rx.solve(rx.linear(8), 4).schedule
@@ -91,18 +91,18 @@ def test_a_scene_waits_for_its_model() -> None:
 
 def test_what_is_to_be_proven_is_executed_once_and_then_said(state: State) -> None:
     executed: list[bool] = []
-    Presenting(state, lambda: executed.append(True))
+    ScenePlayer(state, lambda: executed.append(True))
     state.scenes, state.scene = (Scene("Prove it: {proof}", execute=True), Scene("Then")), 0
     assert (executed, state.caption) == ([True], "Prove it: …")
     state.measurement = measurement(state)
-    assert state.caption == f"Prove it: {proof(state.measurement)}"
+    assert state.caption == f"Prove it: {describe_proof(state.measurement)}"
     state.scene = 1
     state.scene = 0
     assert len(executed) == 1
 
 
 def test_a_budget_that_cannot_be_had_is_said_and_the_scene_goes_on(state: State) -> None:
-    Presenting(state, lambda: None)
+    ScenePlayer(state, lambda: None)
     state.scenes, state.scene = (Scene("Here", budget="much", picture="model"),), 0
     assert "'much'" in state.status
     assert (state.tone, state.picture, state.caption) == ("error", "model", "Here")
@@ -125,7 +125,7 @@ def test_a_scene_that_cannot_be_is_refused_in_words(given: dict[str, Any], error
 
 
 def test_bar_and_state_follow_each_other(state: State) -> None:
-    Presenting(state, lambda: None)
+    ScenePlayer(state, lambda: None)
     asked: list[bool] = []
     bar = PresenterView(state, lambda: asked.append(True)).widget
     bar._handle_custom_msg({"present": True}, [])
@@ -156,7 +156,7 @@ def test_presentations_are_of_models_of_the_zoo_and_of_places_that_there_are() -
 @pytest.mark.parametrize("picture", PICTURES)
 def test_a_scene_may_show_every_picture_of_the_explorer(picture: str) -> None:
     state = State(scenes=(Scene("", picture=picture),), schedule=rx.solve(rx.linear(4), 4).schedule)
-    Presenting(state, lambda: None)
+    ScenePlayer(state, lambda: None)
     state.scene = 0
     assert state.picture == picture
 
@@ -179,5 +179,5 @@ def test_the_live_page_has_each_scene_as_it_is_on_its_curve() -> None:
     assert best.schedule is not None
     found = measurement(State(graph=graph, schedule=best.schedule))
     measured = Recording(frontier, minimum_budget(graph), 10, measurement=found)
-    assert measured.presented.scenes()[-1]["caption"] == f"Proof: {proof(found)}"
+    assert measured.presented.scenes()[-1]["caption"] == f"Proof: {describe_proof(found)}"
     assert measured.presented.scenes()[-1]["draw"]

@@ -12,7 +12,7 @@ from remat_explorer.explorer.panels.execution_panel import card_html
 from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.explorer.plots.measured_run import MeasuredRunView
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.executing import proof
+from remat_explorer.explorer.work.executing import describe_proof
 from remat_explorer.explorer.work.pacing import LEAST, MOST, PLACES, moments, pace
 from remat_explorer.plan import Compute
 from remat_explorer.runtime.comparison import Comparison
@@ -24,7 +24,7 @@ DIFFERENCE = Difference("gradient", "0.weight", "float32", 2e-7, 1e-7, 0.8, 0.8)
 
 
 def measured(**changes: Any) -> Any:
-    """A measurement as `proof` reads it: 14 MiB within 14 MiB, against 23.7 MiB of plain PyTorch."""
+    """A measurement as `describe_proof` reads it: 14 MiB within 14 MiB, against 23.7 MiB of plain PyTorch."""
     equal = Comparison(0.0, 0.0, True, True, True)
     eager = SimpleNamespace(peak=int(23.7 * MIB), comparison=changes.pop("comparison", equal))
     usual = {"predicted_peak": 14 * MIB, "peak": 14 * MIB, "generated_peak": 14 * MIB, "budget": 14 * MIB}
@@ -34,7 +34,7 @@ def measured(**changes: Any) -> Any:
 
 
 def test_memory_gradients_and_plain_pytorch_stand_in_one_line() -> None:
-    assert proof(measured()) == (
+    assert describe_proof(measured()) == (
         "14.0 MiB predicted, 14.0 MiB measured; gradients equal bit for bit; 41 % less memory than plain PyTorch"
     )
 
@@ -65,7 +65,7 @@ def test_memory_gradients_and_plain_pytorch_stand_in_one_line() -> None:
     ],
 )
 def test_what_contradicts_the_promise_is_said(changes: dict[str, Any], said: str) -> None:
-    assert said in proof(measured(**changes))
+    assert said in describe_proof(measured(**changes))
 
 
 def test_the_proof_heads_the_card_and_a_passed_budget_is_red(state: State) -> None:

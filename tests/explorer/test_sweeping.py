@@ -9,10 +9,11 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.errors import SolverError
-from remat_explorer.explorer.state import frontiers
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work import sweeper as sweeping
+from remat_explorer.explorer.work import background_searches
+from remat_explorer.explorer.work.screen import add_to_frontier
 from remat_explorer.solution import Solution, Status
+from remat_explorer.solvers.sweeps.frontier import joined
 from tests.explorer.driven import driver_of, settled, until
 
 
@@ -33,8 +34,8 @@ def test_the_curve_of_a_chain_is_filled_with_optima_and_with_other_methods() -> 
 
 
 def test_other_methods_are_swept_once_a_person_asks_for_them(monkeypatch) -> None:
-    few = {name: sweeping.STRATEGIES[name] for name in ("optimal", "rotor", "checkpoint-last")}
-    monkeypatch.setattr(sweeping, "STRATEGIES", few)
+    few = {name: background_searches.STRATEGIES[name] for name in ("optimal", "rotor", "checkpoint-last")}
+    monkeypatch.setattr(background_searches, "STRATEGIES", few)
     driver = driver_of(rx.linear(3), sweep=True)
     assert driver.wait_for_sweep(120)
     assert "rotor" not in driver.state.frontier.strategies
@@ -87,7 +88,7 @@ def test_a_sweep_that_fails_is_said_where_nothing_else_is_going_on(monkeypatch: 
     def fail(*arguments: Any, **settings: Any) -> Any:
         raise SolverError("no worker could be started")
 
-    monkeypatch.setattr(sweeping, "Sweep", fail)
+    monkeypatch.setattr(background_searches, "Sweep", fail)
     driver = driver_of(rx.linear(8), sweep=True)
     assert driver.wait_for_sweep(60)
     assert driver.state.status == "The trade-off curve is incomplete: no worker could be started"
@@ -99,9 +100,9 @@ def test_a_sweep_that_fails_is_said_where_nothing_else_is_going_on(monkeypatch: 
 def test_a_solution_joins_the_curve_of_its_own_graph_only() -> None:
     chain, other = rx.linear(8), rx.linear(8)
     state: Any = State(graph=chain)
-    frontiers.join(state, other, [rx.solve(other, 4)])
+    add_to_frontier(state, other, [rx.solve(other, 4)])
     assert state.frontier is None
-    frontiers.join(state, chain, [rx.solve(chain, 4)])
+    add_to_frontier(state, chain, [rx.solve(chain, 4)])
     joined: Any = state.frontier  # type checkers remember that it was None
     assert joined.best(4).cost == 26
 
@@ -111,9 +112,9 @@ def test_a_better_answer_replaces_a_worse_one_and_a_worse_one_changes_nothing(mo
     found = rx.solve(chain, 6)
     smaller = rx.solve(chain, 4)
     worse = Solution(chain, "optimal", Status.FEASIBLE, 6, smaller.schedule, 17.0, 1.0)
-    first: Any = frontiers.joined(chain, None, [worse])
-    second = frontiers.joined(chain, first, [found])
-    third: Any = frontiers.joined(chain, second, [worse])
+    first: Any = joined(chain, None, [worse])
+    second = joined(chain, first, [found])
+    third: Any = joined(chain, second, [worse])
     assert [(s.cost, s.lower_bound) for s in first.points] == [(26, 17)]
     assert [(s.cost, s.lower_bound) for s in second.points] == [(21, 21)]
     assert [(s.cost, s.lower_bound) for s in third.points] == [(21, 21)]

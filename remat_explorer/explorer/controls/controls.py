@@ -21,7 +21,7 @@ from remat_explorer.explorer.controls.control_texts import (
     parse_limit,
 )
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.state.strategy_choice import ONLY_CHAINS, fits, strategy_words
+from remat_explorer.explorer.state.strategy_choice import ONLY_CHAINS, describe_strategy, unsuitable_strategies
 from remat_explorer.solvers import BACKENDS, STRATEGIES
 from remat_explorer.solvers.options import default_options, read_options, write_options
 from remat_explorer.solvers.table_one import row
@@ -149,8 +149,12 @@ class Controls:
     def _list_strategies(self, change: Any = None) -> None:
         """Every strategy; beside those that are not for the graph it says so, and the page disables them."""
         graph = self._state.graph
-        refused = {name for name, fit in fits(graph).items() if fit.is_refused} if graph is not None else ()
-        names = [(f"{name} · {ONLY_CHAINS}" if name in refused else strategy_words(name), name) for name in STRATEGIES]
+        refused = (
+            {name for name, fit in unsuitable_strategies(graph).items() if fit.is_refused} if graph is not None else ()
+        )
+        names = [
+            (f"{name} · {ONLY_CHAINS}" if name in refused else describe_strategy(name), name) for name in STRATEGIES
+        ]
         self._list("strategy", names)
 
     def _look_again(self) -> None:
@@ -178,7 +182,7 @@ class Controls:
     def _explain_strategy(self, change: Any = None) -> None:
         state = self._state
         chosen = STRATEGIES.get(state.strategy)  # scripts may choose what is not there, and hear so by solving
-        fit = fits(state.graph).get(state.strategy) if state.graph is not None else None
+        fit = unsuitable_strategies(state.graph).get(state.strategy) if state.graph is not None else None
         tooltip = row(chosen).describe() if chosen else TOOLTIPS["strategy"]
         self._fields["strategy"][1].tooltip = f"{fit.reason}. {tooltip}" if fit else tooltip
         defaults = default_options(chosen) if chosen else {}

@@ -11,7 +11,7 @@ from pathlib import Path
 from remat_explorer.errors import RematError, UnknownNameError
 from remat_explorer.explorer.live_page import live_page
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.sources import BEGIN
+from remat_explorer.explorer.work.model_sources import DEFAULT_SIZES
 from remat_explorer.quantities import format_bytes
 from remat_explorer.report import Origin, write_report
 from remat_explorer.solvers.sweeps.frontier import joined
@@ -228,5 +228,5 @@ def origin(state: State) -> Origin:
 
     if state.model not in models.names():
         return Origin("module", state.model, device=state.device, costs=costs)
-    sequence = BEGIN.get(state.model, {}).get("sequence")
+    sequence = DEFAULT_SIZES.get(state.model, {}).get("sequence")
     return Origin("zoo", state.model, state.batch or None, state.image, sequence, state.device, costs)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.executing import proof
+from remat_explorer.explorer.work.executing import describe_proof
 from remat_explorer.explorer.work.pacing import moments, pace, pace_text
-from remat_explorer.explorer.work.scenes import Scene, as_of, caption_of, selection_of, usual_scenes
+from remat_explorer.explorer.work.scenes import Scene, complete_scene, default_scenes, fill_caption, scene_selection
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
@@ -39,7 +39,7 @@ class Presented:
         for point, (schedule, peak) in enumerate(self._scheduled):
             found = self.measured(schedule)
             if found is not None:
-                said = {"proof": proof(found), "pace": pace_text(found)}
+                said = {"proof": describe_proof(found), "pace": pace_text(found)}
                 return {"point": point, "peak": peak, **said, "moments": moments(found), "duration": pace(found)}
         return None
 
@@ -48,22 +48,22 @@ class Presented:
 
         Where a scene executes, it draws the run that was measured; without one it is left out.
         """
-        state, said = self._state, proof(self._measurement) if self._measurement is not None else ""
+        state, said = self._state, describe_proof(self._measurement) if self._measurement is not None else ""
         state.measurement = self._measurement
-        script = usual_scenes(state) if scenes is None else scenes
+        script = default_scenes(state) if scenes is None else scenes
         self._show(len(self._scheduled) - 1)
         recorded = []
-        for scene in (as_of(script, number) for number in range(len(script))):
+        for scene in (complete_scene(script, number) for number in range(len(script))):
             if scene.execute and self.run() is None:
                 continue
             if scene.budget is not None:
                 state.set_budget(scene.budget)
                 fitting = [i for i, (_, peak) in enumerate(self._scheduled) if peak <= state.budget]
                 self._show(max(fitting, default=0))
-            stage, value = selection_of(scene, state)
+            stage, value = scene_selection(scene, state)
             recorded.append(
                 {
-                    "caption": caption_of(scene, state, said),
+                    "caption": fill_caption(scene, state, said),
                     "budget": None if scene.budget is None else state.budget,
                     "picture": scene.picture,
                     "stage": 0 if scene.play and stage is None else stage,

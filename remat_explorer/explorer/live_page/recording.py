@@ -33,7 +33,7 @@ from remat_explorer.explorer.panels.source_block import margins, source_parts
 from remat_explorer.explorer.plots.plots_scene import PlotsScene
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.background_searches import alignment_of
-from remat_explorer.explorer.work.screen import describe_known
+from remat_explorer.explorer.work.screen import describe_best_known
 from remat_explorer.figures.memory_map import KINDS
 from remat_explorer.figures.memory_timeline import PLACES
 from remat_explorer.figures.palette import DARK, LIGHT
@@ -160,7 +160,7 @@ class Recording:
             if best is None:
                 continue
             number = max(i for i, peak in enumerate(peaks) if peak <= budget)
-            text = describe_known(best).partition(": ")[2]
+            text = describe_best_known(best).partition(": ")[2]
             if not steps or steps[-1][1:] != (number, text):
                 steps.append((budget, number, text))
         return steps

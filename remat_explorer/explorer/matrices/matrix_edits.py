@@ -6,9 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from remat_explorer.explorer.state.edited_schedule import EditedSchedule, no_editing
+from remat_explorer.explorer.state.edited_schedule import EditedSchedule, why_not_editable
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.editing import begin, change, flip, refusals_said, stop_editing
+from remat_explorer.explorer.work.editing import (
+    apply_edit,
+    begin_editing,
+    refusals_in_status,
+    stop_editing,
+    toggle_cell,
+)
 from remat_explorer.graph import Graph
 
 STEPS = {"undo": EditedSchedule.undo, "redo": EditedSchedule.redo}
@@ -25,14 +31,14 @@ class MatrixEdits:
     def __init__(self, state: State, widget: Any) -> None:
         self._state, self._widget = state, widget
         self._graph: Graph | None = None
-        state.observe(lambda change: self.follow(), ["editing", "graph"])
+        state.observe(lambda _: self.follow(), ["editing", "graph"])
 
     def follow(self) -> None:
         """Bring the widget up to date."""
         state, widget, edited = self._state, self._widget, self._state.editing
         with widget.hold_sync():
             widget.editing = state.is_edited
-            widget.no_editing = no_editing(state.graph)
+            widget.no_editing = why_not_editable(state.graph)
             if state.graph is not self._graph:
                 self._graph = state.graph
                 widget.fixed = fixed_values(state.graph) if state.graph is not None else []
@@ -46,11 +52,11 @@ class MatrixEdits:
         ``keep``.
         """
         state = self._state
-        with refusals_said(state):
+        with refusals_in_status(state):
             if "edit" in content:
                 _switch(state, bool(content["edit"]))
             elif content.get("step") in STEPS:
-                change(state, STEPS[content["step"]])
+                apply_edit(state, STEPS[content["step"]])
             elif isinstance(cells := content.get("cells"), dict):
                 _change_cells(state, cells)
 
@@ -67,7 +73,7 @@ def fixed_values(graph: Graph) -> list[int]:
 
 def _switch(state: State, on: bool) -> None:
     if on:
-        begin(state)
+        begin_editing(state)
         state.panel = "edit"
     else:
         stop_editing(state)
@@ -75,8 +81,8 @@ def _switch(state: State, on: bool) -> None:
 
 def _change_cells(state: State, cells: dict[str, Any]) -> None:
     if "stage" in cells:
-        flip(state, int(cells["stage"]), int(cells["value"]))
+        toggle_cell(state, int(cells["stage"]), int(cells["value"]))
         return
     first, last = sorted(int(stage) for stage in cells["stages"])
     values, keep = [int(value) for value in cells["values"]], bool(cells["keep"])
-    change(state, lambda edited: edited.paint(range(first, last + 1), values, keep))
+    apply_edit(state, lambda edited: edited.paint(range(first, last + 1), values, keep))

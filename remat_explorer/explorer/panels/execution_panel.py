@@ -10,9 +10,9 @@ from remat_explorer.explorer.panels.clickable import Click
 from remat_explorer.explorer.panels.markup import button, link, note, table, text
 from remat_explorer.explorer.panels.side_panel import SidePanel
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.executing import missing_words, nearest_budget, proof
+from remat_explorer.explorer.work.executing import describe_excess, describe_proof, nearest_feasible_budget
 from remat_explorer.explorer.work.pacing import pace_text
-from remat_explorer.explorer.work.screen import show_known
+from remat_explorer.explorer.work.screen import show_best_known
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 
 BEFORE = "Press Execute to compare measured memory, time and gradients with the prediction."
@@ -59,7 +59,7 @@ def execution_html(state: State) -> str:
 
 def missing_html(state: State) -> str:
     """By how much the schedule exceeds its budget, with a button for what holds; nothing where it fits."""
-    words, nearest = missing_words(state), nearest_budget(state)
+    words, nearest = describe_excess(state), nearest_feasible_budget(state)
     if not words:
         return ""
     offers = f"Set the budget to {format_bytes(nearest)}", "Show the schedule that fits"
@@ -69,10 +69,10 @@ def missing_html(state: State) -> str:
 
 def take_nearest(state: State) -> None:
     """Choose the nearest budget within which a schedule is known, and show that schedule."""
-    if state.busy or not (nearest := nearest_budget(state)):
+    if state.busy or not (nearest := nearest_feasible_budget(state)):
         return
     state.budget = nearest
-    show_known(state)
+    show_best_known(state)
 
 
 def shortage_html(state: State) -> str:
@@ -143,7 +143,7 @@ def card_html(measurement: Any) -> str:
 
 def _proven(measurement: Any) -> str:
     """The line that says it all, with its verdicts in green or red."""
-    said = "; ".join(_marked(part) for part in proof(measurement).split("; "))
+    said = "; ".join(_marked(part) for part in describe_proof(measurement).split("; "))
     return said.replace("ABOVE", '<b class="bad">ABOVE</b>', 1)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 
 from remat_explorer.explorer.plots.mark_outlines import outline
-from remat_explorer.explorer.state.strategy_choice import strategy_words
+from remat_explorer.explorer.state.strategy_choice import describe_strategy
 from remat_explorer.figures.palette import Theme
 from remat_explorer.figures.tradeoff import mark, points_of
 from remat_explorer.solvers import Frontier
@@ -30,6 +30,6 @@ def legend_html(frontier: Frontier | None, theme: Theme, best_only: bool = False
         look = mark(name, theme)
         points = " ".join(f"{x:.1f},{y:.1f}" for x, y in outline(look.shape))
         drawn = f'<svg viewBox="-6 -6 12 12"><polygon points="{points}" fill="{look.colour}"/></svg>'
-        items.append(f"{drawn} {html.escape(strategy_words(name))}")
+        items.append(f"{drawn} {html.escape(describe_strategy(name))}")
     every = html.escape(f"{', '.join(names)}. {MEANING}", quote=True)
     return f'<div class="remat-marks" title="{every}">{" &nbsp; ".join([*items, "filled: proven optimal"])}</div>'

@@ -13,7 +13,7 @@ from remat_explorer.explorer.plots.plots_page import PlotsPage
 from remat_explorer.explorer.plots.plots_scene import FIXED, PlotsScene
 from remat_explorer.explorer.plots.plots_sketch import sketch_html
 from remat_explorer.explorer.state.state import BUDGETS, State
-from remat_explorer.explorer.work.screen import choose, choose_next
+from remat_explorer.explorer.work.screen import choose_next_point, choose_solution
 from remat_explorer.figures.memory_timeline import PLACES
 from remat_explorer.figures.palette import palette
 
@@ -54,7 +54,7 @@ class PlotsView:
         """A button for those who cannot click on the points."""
         hint = f"Choose the next point of the trade-off curve, with {amount} memory"
         button = w.Button(icon=icon, tooltip=hint, layout=w.Layout(width="26px", flex="0 0 auto", padding="0"))
-        button.on_click(lambda _: choose_next(self._state, by))
+        button.on_click(lambda _: choose_next_point(self._state, by))
         return button
 
     @property
@@ -109,4 +109,4 @@ class PlotsView:
         if trace == PLACES:
             self._state.stage = self._scene.pointed(point)
         elif solution := self._scene.solution(trace, point):
-            choose(self._state, solution)
+            choose_solution(self._state, solution)

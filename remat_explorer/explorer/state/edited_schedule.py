@@ -21,11 +21,11 @@ from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.rounding.two_phase import minimal_row, values_of
 
 
-def no_editing(graph: Graph | None) -> str:
+def why_not_editable(graph: Graph | None) -> str:
     """Why schedules of a graph cannot be edited, or "".
 
     >>> from remat_explorer.instances import linear
-    >>> no_editing(linear(2)), no_editing(None)
+    >>> why_not_editable(linear(2)), why_not_editable(None)
     ('', 'There is no model yet.')
     """
     if graph is None:
@@ -38,11 +38,11 @@ def no_editing(graph: Graph | None) -> str:
     return ""
 
 
-def refusal(graph: Graph, stage: int, value: int) -> str:
+def why_not_editable_there(graph: Graph, stage: int, value: int) -> str:
     """Why a value can be neither kept into a stage nor dropped, or "".
 
     >>> from remat_explorer.instances import linear
-    >>> refusal(linear(2), 3, 1), refusal(linear(2), 1, 1)
+    >>> why_not_editable_there(linear(2), 3, 1), why_not_editable_there(linear(2), 1, 1)
     ('', "'v1' is computed in stage 1 first, and can be kept from stage 2 on")
     """
     name, first = graph.values[value].name, int(graph.producer[value])
@@ -57,11 +57,11 @@ def refusal(graph: Graph, stage: int, value: int) -> str:
     return ""
 
 
-def groups_of(condensed: Condensed) -> dict[int, int]:
+def _groups_of(condensed: Condensed) -> dict[int, int]:
     """The group of each value that has one; the others persist, or nobody reads them.
 
     >>> from remat_explorer.instances import linear
-    >>> groups_of(Condensed.of(linear(2)))
+    >>> _groups_of(Condensed.of(linear(2)))
     {0: 0, 1: 1, 2: 2, 3: 3}
     """
     graph = condensed.graph
@@ -70,8 +70,8 @@ def groups_of(condensed: Condensed) -> dict[int, int]:
     return {v: group[int(graph.producer[v]), graph.readers[v]] for v in kept}
 
 
-MOST = 1000  # steps that can be undone
-Cells = np.ndarray  # stages and groups, int of shape (count, 2)
+_MAX_STEPS = 1000  # steps that can be undone
+_Cells = np.ndarray  # stages and groups, int of shape (count, 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,8 +101,8 @@ class EditedSchedule:
     kept: np.ndarray
     least: np.ndarray
     checked: Checked
-    done: tuple[Cells, ...] = ()
-    undone: tuple[Cells, ...] = ()
+    done: tuple[_Cells, ...] = ()
+    undone: tuple[_Cells, ...] = ()
 
     @staticmethod
     def of(schedule: Schedule) -> EditedSchedule:
@@ -111,7 +111,7 @@ class EditedSchedule:
         Raises:
             ScheduleError: if schedules of its graph cannot be edited, or it has other stages than these.
         """
-        if reason := no_editing(schedule.graph):
+        if reason := why_not_editable(schedule.graph):
             raise ScheduleError(reason)
         condensed = Condensed.of(schedule.graph)
         nothing = np.zeros((condensed.n, condensed.groups), dtype=bool)
@@ -204,11 +204,11 @@ class EditedSchedule:
 
     def refusal(self, stage: int, value: int) -> str:
         """Why a value can be neither kept into a stage nor dropped, or ""."""
-        return refusal(self.graph, stage, value)
+        return why_not_editable_there(self.graph, stage, value)
 
     @cached_property
     def _groups(self) -> dict[int, int]:
-        return groups_of(self.condensed)
+        return _groups_of(self.condensed)
 
     def _group(self, stage: int, value: int) -> int:
         if reason := self.refusal(stage, value):
@@ -252,7 +252,7 @@ class EditedSchedule:
         computed = runs[:, self.condensed.producer[group]]
         return computed, computed | runs[:, list(self.condensed.readers[group])].any(axis=1)
 
-    def _difference(self, schedule: Schedule) -> Cells:
+    def _difference(self, schedule: Schedule) -> _Cells:
         """The cells in which another schedule keeps what is not kept here, or the other way round."""
         if schedule.S.shape != (self.condensed.n, len(self.graph.values)):
             raise ScheduleError(
@@ -265,10 +265,10 @@ class EditedSchedule:
             kept[first:, group] |= schedule.S[first:, value]
         return np.argwhere(kept != self.kept)
 
-    def _stepped(self, cells: Cells) -> EditedSchedule:
-        return self._flipped(cells, (*self.done, cells)[-MOST:], ()) if len(cells) else self
+    def _stepped(self, cells: _Cells) -> EditedSchedule:
+        return self._flipped(cells, (*self.done, cells)[-_MAX_STEPS:], ()) if len(cells) else self
 
-    def _flipped(self, cells: Cells, done: tuple[Cells, ...], undone: tuple[Cells, ...]) -> EditedSchedule:
+    def _flipped(self, cells: _Cells, done: tuple[_Cells, ...], undone: tuple[_Cells, ...]) -> EditedSchedule:
         """With other cells; a row of the least R depends on two rows of what is kept, and only these are made anew."""
         kept = self.kept.copy()
         kept[cells[:, 0], cells[:, 1]] ^= True
@@ -281,8 +281,8 @@ def _with(
     kept: np.ndarray,
     least: np.ndarray,
     rows: list[int] | range,
-    done: tuple[Cells, ...],
-    undone: tuple[Cells, ...],
+    done: tuple[_Cells, ...],
+    undone: tuple[_Cells, ...],
 ) -> EditedSchedule:
     """An edited schedule whose least R differs from ``least`` in some rows at most."""
     least, none = least.copy(), np.zeros(condensed.groups, dtype=bool)

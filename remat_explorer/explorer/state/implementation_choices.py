@@ -21,11 +21,11 @@ from remat_explorer.solvers.monet.selections import Selection
 from remat_explorer.solvers.sweeps.own_points import OwnPoint, assessed
 
 NONE, EXACT, ALL = "none", "exact", "all"
-NAMED = (NONE, EXACT, ALL)
+_NAMED = (NONE, EXACT, ALL)
 Implementations = str | tuple[str, ...]
 
 
-def read_implementations(given: str | Iterable[str] | None, graph: Graph | None = None) -> Implementations:
+def parse_implementations(given: str | Iterable[str] | None, graph: Graph | None = None) -> Implementations:
     """A choice of implementations as the state keeps it.
 
     Args:
@@ -35,16 +35,16 @@ def read_implementations(given: str | Iterable[str] | None, graph: Graph | None 
     Raises:
         UnknownNameError: if there is no such kind.
 
-    >>> read_implementations(["pooling", "masks"]), read_implementations(None), read_implementations("exact")
+    >>> parse_implementations(["pooling", "masks"]), parse_implementations(None), parse_implementations("exact")
     (('masks', 'pooling'), 'none', 'exact')
     """
-    if given is None or (isinstance(given, str) and given in NAMED):
+    if given is None or (isinstance(given, str) and given in _NAMED):
         return given or NONE
     chosen = {given} if isinstance(given, str) else set(given)
     kinds = tuple(dict.fromkeys([*KINDS, *(kinds_in(graph) if graph is not None else ())]))
     for kind in sorted(map(str, chosen)):
         if kind not in kinds:
-            raise UnknownNameError("kind of implementations", kind, [*kinds, *NAMED])
+            raise UnknownNameError("kind of implementations", kind, [*kinds, *_NAMED])
     return tuple(kind for kind in kinds if kind in chosen)
 
 
@@ -90,11 +90,11 @@ def needs_capture(graph: Graph, implementations: Implementations) -> bool:
     return not captured or not set(wanted) <= set(captured)
 
 
-def option_of(graph: Graph, kinds: Iterable[str]) -> Any:
+def monet_option(graph: Graph, kinds: Iterable[str]) -> Any:
     """What the strategy "monet" takes as ``implementations`` for these kinds of a graph's implementations.
 
     >>> from remat_explorer.instances import linear
-    >>> option_of(linear(3), ())
+    >>> monet_option(linear(3), ())
     'all'
     """
     chosen = tuple(kinds)
@@ -116,19 +116,19 @@ def describe_kinds(graph: Graph, kinds: Iterable[str]) -> str:
     return f"implementations of {', '.join(chosen)}"
 
 
-Record = tuple[frozenset[str], frozenset[str], Solution]  # the kinds that were allowed, that are used, and the answer
+_Record = tuple[frozenset[str], frozenset[str], Solution]  # the kinds that were allowed, that are used, and the answer
 
-_lifted: WeakKeyDictionary[Schedule, Schedule] = WeakKeyDictionary()  # for each schedule, what was last made of it
+_LIFTED: WeakKeyDictionary[Schedule, Schedule] = WeakKeyDictionary()  # for each schedule, what was last made of it
 
 
-class Answers:
+class KnownSolutions:
     """Answers for one graph, each with the kinds of implementations that it was allowed to choose.
 
     Args:
         graph: the training graph.
 
     >>> import remat_explorer as rx
-    >>> answers = Answers(rx.linear(8))
+    >>> answers = KnownSolutions(rx.linear(8))
     >>> answers.add((), [rx.solve(rx.linear(8), 4)])
     >>> answers.answer((), 4).cost, answers.answer(("masks",), 4)
     (26.0, None)
@@ -139,7 +139,7 @@ class Answers:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._lock = threading.Lock()
-        self._records: list[Record] = []
+        self._records: list[_Record] = []
 
     def add(self, allowed: Collection[str], solutions: Iterable[Solution]) -> None:
         """Remember checked answers that were found with the kinds ``allowed``."""
@@ -174,25 +174,25 @@ class Answers:
         return solutions
 
 
-def lifted(solution: Solution, selection: Selection) -> Solution:
+def lift_solution(solution: Solution, selection: Selection) -> Solution:
     """An answer for a graph without choices, as one for the graph that its implementations were selected from.
 
     Its bound is about schedules of the selected implementations only.
     """
     graph = selection.origin
-    schedule = None if solution.schedule is None else lifted_schedule(solution.schedule, selection)
+    schedule = None if solution.schedule is None else lift_schedule(solution.schedule, selection)
     fields = (solution.strategy, solution.status, solution.budget, schedule, solution.lower_bound, solution.seconds)
     return Solution(graph, *fields, solution.solver, solution.limit)
 
 
-def lifted_schedule(schedule: Schedule, selection: Selection) -> Schedule:
+def lift_schedule(schedule: Schedule, selection: Selection) -> Schedule:
     """A schedule of selected implementations on the graph with choices; the same object for the same schedule."""
-    cached = _lifted.get(schedule)
+    cached = _LIFTED.get(schedule)
     if cached is None or cached.graph is not selection.origin:
-        cached = _lifted[schedule] = selection.lift(schedule)
+        cached = _LIFTED[schedule] = selection.lift(schedule)
     return cached
 
 
-def lifted_point(point: OwnPoint, selection: Selection) -> OwnPoint:
+def lift_point(point: OwnPoint, selection: Selection) -> OwnPoint:
     """A method's own point, in the same way."""
-    return OwnPoint.of(lifted(point, selection), point.label)
+    return OwnPoint.of(lift_solution(point, selection), point.label)

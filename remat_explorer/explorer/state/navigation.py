@@ -154,7 +154,7 @@ def next_found(operations: Sequence[int], current: int, by: int) -> int | None:
     return operations[at % len(operations)]
 
 
-FOLDED_FROM = 400  # operations from which on repeated blocks are folded at first
+MIN_FOLDED_OPERATIONS = 400  # operations from which on repeated blocks are folded at first
 
 
 class Folding(t.HasTraits):
@@ -207,7 +207,7 @@ class Folding(t.HasTraits):
     @t.observe("graph")
     def _fold_at_first(self, change: Any) -> None:
         graph = change["new"]
-        many = graph is not None and graph.n >= FOLDED_FROM
+        many = graph is not None and graph.n >= MIN_FOLDED_OPERATIONS
         self.folded = tuple(range(len(self.blocks))) if many else ()
 
     @t.validate("folded")
@@ -219,7 +219,7 @@ class Folding(t.HasTraits):
         return tuple(sorted(set(wanted)))
 
 
-def number_of(kind: str, given: int | str, names: Sequence[str]) -> int:
+def resolve_index(kind: str, given: int | str, names: Sequence[str]) -> int:
     """The number of something given by number or name.
 
     Args:
@@ -230,7 +230,7 @@ def number_of(kind: str, given: int | str, names: Sequence[str]) -> int:
     Raises:
         UnknownNameError: if there is no such name; near ones are listed.
 
-    >>> number_of("value", "v1", ["v0", "v1"]), number_of("value", 0, ["v0", "v1"])
+    >>> resolve_index("value", "v1", ["v0", "v1"]), resolve_index("value", 0, ["v0", "v1"])
     (1, 0)
     """
     if isinstance(given, str):

@@ -1,6 +1,6 @@
 """What the explorer knows. No widget lives here: views observe it, controllers change it, people script it.
 
-`State` is everything that can change; `Status` is its status line, `Fitting` the question of the panel *Fit*.
+`State` is everything that can change; `Status` is its status line, `FitQuestion` the question of the panel *Fit*.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ import traitlets as t
 
 from remat_explorer.errors import QuantityError, UnknownNameError
 from remat_explorer.explorer.state.edited_schedule import EditedSchedule
-from remat_explorer.explorer.state.implementation_choices import NONE, Answers, allowed_kinds, read_implementations
+from remat_explorer.explorer.state.implementation_choices import (
+    NONE,
+    KnownSolutions,
+    allowed_kinds,
+    parse_implementations,
+)
 from remat_explorer.explorer.state.navigation import (
     Folding,
     clip_zoom,
@@ -87,7 +92,7 @@ OPTIMIZERS = ("adamw", "adam", "adam8bit", "adafactor", "lion", "momentum", "sgd
 PRECISIONS = ("bfloat16", "float32", "autocast")
 
 
-class Fitting(t.HasTraits):
+class FitQuestion(t.HasTraits):
     """Memory and recipe of the question whether a training step fits, what is being done for it, and the answer."""
 
     fit_memory = t.Unicode("24 GB", help="Memory of the device, such as '24 GB'.")
@@ -115,12 +120,12 @@ class HistoryPoint:
     lower_bound: float | None
 
 
-def optional(kind: type, help: str) -> Any:
+def _optional(kind: type, help: str) -> Any:
     """A trait that is an instance of ``kind`` or None."""
     return t.Instance(kind, allow_none=True, help=help)
 
 
-class State(Fitting, Folding, Status):
+class State(FitQuestion, Folding, Status):
     """Everything that can change while someone explores, each under one name.
 
     >>> import remat_explorer as rx
@@ -180,26 +185,26 @@ class State(Fitting, Folding, Status):
     hint = t.Int(0, min=0, max=6, help="Step of the guided tour, from 1; 0 is closed.")
 
     # What is known about the model.
-    graph: Graph | None = optional(Graph, "The training graph.")
+    graph: Graph | None = _optional(Graph, "The training graph.")
     inputs = t.Any(None, help="The module that Execute runs with its example inputs (`loading.Inputs`), or None.")
     no_execution = t.Unicode("", help="Why Execute is not possible; empty when it is.")
     costs_are_measured = t.Bool(False, help="Whether costs and workspace of `graph` were measured on the device.")
-    smallest: MinimumBudget | None = optional(MinimumBudget, "Between which budgets the graph starts to be feasible.")
+    smallest: MinimumBudget | None = _optional(MinimumBudget, "Between which budgets the graph starts to be feasible.")
     checkpoint_all_peak = t.Int(0, help="Peak of the schedule that keeps everything, bytes.")
 
     # What has been found.
-    schedule: Schedule | None = optional(Schedule, "The schedule on the screen: incumbent or result.")
-    solution: Solution | None = optional(Solution, "The solution on the screen; None while it is an incumbent.")
-    answer: Solution | None = optional(Solution, "What the last solve returned, infeasible included.")
+    schedule: Schedule | None = _optional(Schedule, "The schedule on the screen: incumbent or result.")
+    solution: Solution | None = _optional(Solution, "The solution on the screen; None while it is an incumbent.")
+    answer: Solution | None = _optional(Solution, "What the last solve returned, infeasible included.")
     measurement = t.Any(None, help="The measurement of `solution`, or None.")
     drawings = t.Int(
         0, help="How often the measured memory has drawn itself over the prediction; one more draws it anew."
     )
     shortage = t.Unicode("", help="Why the last execution ran out of memory, or empty.")
-    arena: Arena | None = optional(Arena, "Where everything of the plan on the screen lies, while the map is shown.")
-    other: Solution | None = optional(Solution, "The solution that the one on the screen is compared with, or None.")
-    editing: EditedSchedule | None = optional(EditedSchedule, "The schedule that a person edits by hand, or None.")
-    frontier: Frontier | None = optional(Frontier, "The trade-off curve, as far as it is known.")
+    arena: Arena | None = _optional(Arena, "Where everything of the plan on the screen lies, while the map is shown.")
+    other: Solution | None = _optional(Solution, "The solution that the one on the screen is compared with, or None.")
+    editing: EditedSchedule | None = _optional(EditedSchedule, "The schedule that a person edits by hand, or None.")
+    frontier: Frontier | None = _optional(Frontier, "The trade-off curve, as far as it is known.")
     history = t.Tuple(default_value=(), help="How the last solve went: a `HistoryPoint` for each step it reported.")
 
     # What is going on.
@@ -216,7 +221,7 @@ class State(Fitting, Folding, Status):
         for name in settings:
             if not self.has_trait(name):
                 raise UnknownNameError("setting", name, self.trait_names())
-        self._answers: Answers | None = None
+        self._answers: KnownSolutions | None = None
         self.looked: tuple[int, int] = (0, 0)  # stage and value that nobody chose
         self.usual_strategy = ""  # what was chosen before a graph with choices asked for "monet"
         super().__init__(**settings)
@@ -256,11 +261,11 @@ class State(Fitting, Folding, Status):
         return allowed_kinds(self.graph, self.implementations)
 
     @property
-    def answers(self) -> Answers:
+    def answers(self) -> KnownSolutions:
         """What is known of the loaded graph for any set of kinds."""
         assert self.graph is not None
         if self._answers is None or self._answers.graph is not self.graph:
-            self._answers = Answers(self.graph)
+            self._answers = KnownSolutions(self.graph)
         return self._answers
 
     def set_budget(self, text: str | int | float) -> None:
@@ -315,7 +320,7 @@ class State(Fitting, Folding, Status):
 
     @t.validate("implementations")
     def _implementations_known(self, proposal: Any) -> str | tuple[str, ...]:
-        return read_implementations(proposal["value"], self.graph)
+        return parse_implementations(proposal["value"], self.graph)
 
     @t.validate("zoom")
     def _zoom_inside(self, proposal: Any) -> tuple[int, ...]:

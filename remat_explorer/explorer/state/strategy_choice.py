@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from remat_explorer.errors import SolverError
-from remat_explorer.explorer.state.implementation_choices import lifted, lifted_schedule, option_of
+from remat_explorer.explorer.state.implementation_choices import lift_schedule, lift_solution, monet_option
 from remat_explorer.explorer.state.state import State
 from remat_explorer.graph import Graph
 from remat_explorer.once import once
@@ -32,7 +32,7 @@ from remat_explorer.solvers.sweeps.own_points import assessed
 
 
 @dataclass(frozen=True, eq=False)
-class StateQuestion:
+class SolveRequest:
     """A graph with the options of a strategy, and how its schedules become schedules of the state's graph.
 
     Attributes:
@@ -49,11 +49,11 @@ class StateQuestion:
 
     def schedule(self, schedule: Schedule) -> Schedule:
         """A schedule of the strategy, on the state's graph."""
-        return schedule if self.selection is None else lifted_schedule(schedule, self.selection)
+        return schedule if self.selection is None else lift_schedule(schedule, self.selection)
 
     def solution(self, solution: Solution) -> Solution:
         """An answer of the strategy, on the state's graph."""
-        return solution if self.selection is None else lifted(solution, self.selection)
+        return solution if self.selection is None else lift_solution(solution, self.selection)
 
     def shown(self, solution: Solution, chosen: tuple[str, ...]) -> Solution:
         """An answer on the state's graph without what is not proven of all implementations that are chosen there."""
@@ -62,17 +62,17 @@ class StateQuestion:
         return assessed(solution, solution.budget, solution.schedule, None)
 
 
-def takes_choices(strategy: str) -> bool:
+def chooses_implementations(strategy: str) -> bool:
     """Whether a strategy chooses among implementations.
 
-    >>> takes_choices("monet"), takes_choices("optimal")
+    >>> chooses_implementations("monet"), chooses_implementations("optimal")
     (True, False)
     """
     method = method_of(strategy)
     return method is not None and method.choices is Support.YES
 
 
-def question_of(state: State, options: dict[str, Any] | None = None) -> StateQuestion:
+def solve_request(state: State, options: dict[str, Any] | None = None) -> SolveRequest:
     """What the state's strategy is asked.
 
     Args:
@@ -83,26 +83,26 @@ def question_of(state: State, options: dict[str, Any] | None = None) -> StateQue
     assert graph is not None
     given = dict(state.options) if options is None else dict(options)
     if not graph.has_choices or strategy not in STRATEGIES:
-        return StateQuestion(graph, given, state.kinds)
-    if not takes_choices(strategy):
-        plain = plain_selection(graph)
-        return StateQuestion(plain.graph, given, (), plain)
+        return SolveRequest(graph, given, state.kinds)
+    if not chooses_implementations(strategy):
+        plain = default_implementations(graph)
+        return SolveRequest(plain.graph, given, (), plain)
     if "implementations" in given:  # by name, in the options: what is proven then holds without any of them
-        return StateQuestion(graph, given, ())
-    return StateQuestion(graph, {**given, "implementations": option_of(graph, state.kinds)}, state.kinds)
+        return SolveRequest(graph, given, ())
+    return SolveRequest(graph, {**given, "implementations": monet_option(graph, state.kinds)}, state.kinds)
 
 
 _selections: list[Selection] = []  # the last one: to select takes as long as to check a graph
 
 
-def plain_selection(graph: Graph) -> Selection:
+def default_implementations(graph: Graph) -> Selection:
     """The default implementation of every operation, the same object for the same graph."""
     if not _selections or _selections[0].origin is not graph:
         _selections[:] = [default_selection(graph)]
     return _selections[0]
 
 
-def forget_selection(graph: Graph | None) -> None:
+def forget_default_implementations(graph: Graph | None) -> None:
     """Keep no selection of a graph that is not looked at any more."""
     if _selections and _selections[0].origin is graph:
         _selections.clear()
@@ -115,20 +115,20 @@ def remark_on(graph: Graph, solution: Solution) -> str:
     >>> remark_on(rx.linear(8), rx.solve(rx.linear(8), 4))
     ''
     """
-    if not graph.has_choices or takes_choices(solution.strategy):
+    if not graph.has_choices or chooses_implementations(solution.strategy):
         return ""
     if solution.status is Status.OPTIMAL:
         return "proven for default implementations only, which this strategy runs"
     return "this strategy runs default implementations only"
 
 
-def choose_strategy(state: State, graph: Graph) -> None:
+def switch_default_strategy(state: State, graph: Graph) -> None:
     """Take the default strategy of graphs with choices in place of that of graphs without, and the other way back.
 
     >>> import remat_explorer as rx
     >>> state = State(strategy="monet")
     >>> state.usual_strategy = "optimal"
-    >>> choose_strategy(state, rx.linear(8))
+    >>> switch_default_strategy(state, rx.linear(8))
     >>> state.strategy
     'optimal'
     """
@@ -141,11 +141,11 @@ def choose_strategy(state: State, graph: Graph) -> None:
 
 
 ONLY_CHAINS = "only for chains"  # in a list, where there is room for no more
-ADVICE = (". This strategy", "; use ")  # where an error begins to say what to do instead
+_ADVICE = (". This strategy", "; use ")  # where an error begins to say what to do instead
 
 
 @dataclass(frozen=True)
-class Suitability:
+class Restriction:
     """What has to be said of a strategy on a graph.
 
     Attributes:
@@ -158,25 +158,25 @@ class Suitability:
 
 
 @once
-def fits(graph: Graph) -> dict[str, Suitability]:
+def unsuitable_strategies(graph: Graph) -> dict[str, Restriction]:
     """Each strategy that refuses a graph or applies to a part of it only; nothing of those that take it as it is.
 
     Of a graph with several implementations, the strategies that choose none are asked about the default ones.
 
     >>> from remat_explorer.instances import linear
-    >>> fits(linear(4))
+    >>> unsuitable_strategies(linear(4))
     {}
     """
-    asked = plain_selection(graph).graph if graph.has_choices else graph
+    asked = default_implementations(graph).graph if graph.has_choices else graph
     broken = _refusal(lambda: require_chain(asked, ""))
-    found: dict[str, Suitability] = {}
+    found: dict[str, Restriction] = {}
     for name, method in STRATEGIES.items():
         if broken and method.general_graphs is Support.NO:
-            found[name] = Suitability(broken, True)
+            found[name] = Restriction(broken, True)
         elif refusal := _refusal(lambda method=method: _parts(method, asked)):
-            found[name] = Suitability(refusal, True)
+            found[name] = Restriction(refusal, True)
         elif broken and (part := _parts(method, asked)):
-            found[name] = Suitability(f"Takes this graph in part only: {part}", False)
+            found[name] = Restriction(f"Takes this graph in part only: {part}", False)
     return found
 
 
@@ -186,7 +186,7 @@ def _refusal(ask: Callable[[], object]) -> str:
         ask()
     except SolverError as error:
         reason = str(error)
-        for advice in ADVICE:
+        for advice in _ADVICE:
             reason = reason.partition(advice)[0]
         return reason
     return ""
@@ -214,13 +214,13 @@ def _blocks(sizes: list[int]) -> str:
 
 
 KEEPS = "keep everything"
-WORDS = {"checkpoint-all": f"{KEEPS} (checkpoint-all)"}
+_NAMES = {"checkpoint-all": f"{KEEPS} (checkpoint-all)"}
 
 
-def strategy_words(strategy: str) -> str:
+def describe_strategy(strategy: str) -> str:
     """A strategy by its name, and that of the one that keeps everything in plain words as well.
 
-    >>> strategy_words("optimal"), strategy_words("checkpoint-all")
+    >>> describe_strategy("optimal"), describe_strategy("checkpoint-all")
     ('optimal', 'keep everything (checkpoint-all)')
     """
-    return WORDS.get(strategy, strategy)
+    return _NAMES.get(strategy, strategy)

@@ -12,12 +12,12 @@ import time
 from typing import Any
 
 from remat_explorer.explanations.choices import kinds_in
-from remat_explorer.explorer.state.implementation_choices import lifted, lifted_point
+from remat_explorer.explorer.state.implementation_choices import lift_point, lift_solution
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.state.strategy_choice import plain_selection, question_of
+from remat_explorer.explorer.state.strategy_choice import default_implementations, solve_request
 from remat_explorer.explorer.work.background import has_ended
-from remat_explorer.explorer.work.screen import join, look_again, show_known
-from remat_explorer.explorer.work.solving import POLL, known_answer, prepare
+from remat_explorer.explorer.work.screen import add_to_frontier, show_best_known, update_auto_selection
+from remat_explorer.explorer.work.solving import POLL, prepare_process, warm_start
 from remat_explorer.graph import Graph
 from remat_explorer.offsets import Arena, Rectangles, place, place_at_once
 from remat_explorer.offsets.placement import ALIGNMENT
@@ -30,8 +30,8 @@ from remat_explorer.solvers.monet.selections import Selection
 from remat_explorer.solvers.strategies.registry import method_of
 from remat_explorer.solvers.sweeps.own_points import assessed, empty
 
-LONGEST = 20.0  # seconds of an improvement, at most
-QUIET = 0.4  # seconds for which the budget must stay as it is before its improvement begins
+_MAX_IMPROVE_SECONDS = 20.0  # seconds of an improvement, at most
+_QUIET_SECONDS = 0.4  # seconds for which the budget must stay as it is before its improvement begins
 
 
 class Improver:
@@ -59,7 +59,7 @@ class Improver:
     def show(self, budget: int | None = None) -> None:
         """Show the best known schedule within a budget, by default the state's; one that is edited by hand stays."""
         self._shown = None
-        if not self._state.is_edited and show_known(self._state, budget) is not None:
+        if not self._state.is_edited and show_best_known(self._state, budget) is not None:
             self._shown = self._state.solution
 
     def adopt(self) -> None:
@@ -100,7 +100,7 @@ class Improver:
         if best is not None and (best.cost, best.lower_bound) != (shown.cost, shown.lower_bound):
             words, tone = state.status, state.tone
             self.show()
-            look_again(state)
+            update_auto_selection(state)
             if words.startswith("Loaded"):  # what it says stays true, and may be a warning
                 state.say(words, tone)
 
@@ -123,7 +123,7 @@ class Improver:
         if previous is not None:
             previous.join()
         state = self._state
-        if stop.wait(QUIET) or state.busy or not self._is_worth_it(budget):
+        if stop.wait(_QUIET_SECONDS) or state.busy or not self._is_worth_it(budget):
             return
         state.improving, failure = True, ""
         try:
@@ -136,7 +136,7 @@ class Improver:
             self.show()
             if failure:
                 state.say(failure, "warning")
-        prepare()
+        prepare_process()
 
     def _is_worth_it(self, budget: int) -> bool:
         state, smallest = self._state, self._state.smallest
@@ -147,12 +147,12 @@ class Improver:
 
     def _improve(self, graph: Graph, budget: int, stop: threading.Event) -> None:
         state = self._state
-        limit = min(state.time_limit, LONGEST)
+        limit = min(state.time_limit, _MAX_IMPROVE_SECONDS)
         if self._is_ours():
             self.show()
-        strategy, question = state.strategy, question_of(state, {})
+        strategy, question = state.strategy, solve_request(state, {})
         settings = {"time_limit": limit, "solver": state.solver, "cache": True, **question.options}
-        settings["known"] = known_answer(state, question, budget)
+        settings["known"] = warm_start(state, question, budget)
         job = SolveJob.start(graph, budget, strategy, **settings)
         while not job.done:
             if stop.wait(POLL):
@@ -173,14 +173,16 @@ class Improver:
         tighter = solution.lower_bound is not None and (old is None or solution.lower_bound > old)
         if not (cheaper or tighter or (best is None and solution.status is Status.INFEASIBLE)):
             return
-        join(state, graph, [solution], kinds=kinds)
+        add_to_frontier(state, graph, [solution], kinds=kinds)
         if best is None and self._is_ours() and not (stop.is_set() or state.busy):
             self.show()
 
 
-BUDGETS, WITH_CHOICES = 12, 6  # of a curve; where implementations are chosen, each takes longer
-LARGE = 400  # operations from which the methods with many schedules are left out: each would be checked in this process
-PAUSE = 0.4  # seconds between two looks of the screen at the sweep, but for the first
+_SWEEP_BUDGETS, _SWEEP_BUDGETS_WITH_CHOICES = 12, 6  # of a curve; where implementations are chosen, each takes longer
+_LARGE_GRAPH = (
+    400  # operations from which the methods with many schedules are left out: each would be checked in this process
+)
+_REDRAW_SECONDS = 0.4  # seconds between two looks of the screen at the sweep, but for the first
 
 
 class Sweeper:
@@ -271,15 +273,17 @@ class Sweeper:
 
     def _sweep(self, graph: Graph, stop: threading.Event, every: bool) -> None:
         """The curve; on a graph with choices first that of its default implementations, then with all of them."""
-        plain = plain_selection(graph) if graph.has_choices else None
+        plain = default_implementations(graph) if graph.has_choices else None
         methods = self._methods(graph, False, every)
-        budgets = self._budgets(graph, BUDGETS)
+        budgets = self._budgets(graph, _SWEEP_BUDGETS)
         if plain is None:
             self._fill(graph, graph, budgets, methods, stop)
             return
         self._fill(graph, plain.graph, budgets, methods, stop, plain)
         if not stop.is_set():
-            self._fill(graph, graph, self._budgets(graph, WITH_CHOICES), self._methods(graph, True, every), stop)
+            self._fill(
+                graph, graph, self._budgets(graph, _SWEEP_BUDGETS_WITH_CHOICES), self._methods(graph, True, every), stop
+            )
 
     def _fill(
         self,
@@ -300,7 +304,7 @@ class Sweeper:
         state.sweeping, shown = 0.0, 0.0
         with run:
             for _ in run:
-                if time.monotonic() - shown > PAUSE and not stop.is_set():
+                if time.monotonic() - shown > _REDRAW_SECONDS and not stop.is_set():
                     self._publish(graph, run, plain)
                     shown = time.monotonic()
             self._publish(graph, run, plain)
@@ -309,10 +313,10 @@ class Sweeper:
         frontier, progress = run.frontier(), run.progress()
         solutions, own = frontier.solutions, frontier.own
         if plain is not None:
-            solutions = tuple(lifted(solution, plain) for solution in solutions)
-            own = tuple(lifted_point(point, plain) for point in own)
+            solutions = tuple(lift_solution(solution, plain) for solution in solutions)
+            own = tuple(lift_point(point, plain) for point in own)
         kinds = kinds_in(graph) if graph.has_choices and plain is None else ()
-        join(self._state, graph, solutions, own, kinds)
+        add_to_frontier(self._state, graph, solutions, own, kinds)
         if not self._stop.is_set():
             self._state.sweeping = progress.done / progress.points if progress.points else 0.0
 
@@ -338,12 +342,12 @@ class Sweeper:
             name
             for name, method in methods.items()
             if (method.choices is Support.YES) == choices
-            and (method.runs_in_background(graph.n >= LARGE) or (every and graph.n < LARGE))
+            and (method.runs_in_background(graph.n >= _LARGE_GRAPH) or (every and graph.n < _LARGE_GRAPH))
         ]
         return sorted(chosen, key=lambda name: methods[name].improve is None)
 
 
-LIMIT = 2.0  # seconds for a better placement
+_PLACE_SECONDS = 2.0  # seconds for a better placement
 
 
 class Placer:
@@ -403,14 +407,14 @@ class Placer:
         if previous is not None:
             previous.join()
         state = self._state
-        better = place(plan, alignment_of(plan.graph), LIMIT, stop.is_set)
+        better = place(plan, alignment_of(plan.graph), _PLACE_SECONDS, stop.is_set)
         with state.lock:
             shown = state.arena
-            if self._placed is plan and shown is not None and not stop.is_set() and is_better(better, shown):
+            if self._placed is plan and shown is not None and not stop.is_set() and _is_better(better, shown):
                 state.arena = better
 
 
-def is_better(arena: Arena, than: Arena) -> bool:
+def _is_better(arena: Arena, than: Arena) -> bool:
     """Whether an arena is smaller than another, or more is proven of it."""
     return (arena.size, -arena.bound) < (than.size, -than.bound)
 

@@ -15,14 +15,14 @@ from typing import Any
 
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.loading import find_marks, show_kept, with_measured_costs
-from remat_explorer.explorer.work.screen import join, show_schedule
+from remat_explorer.explorer.work.loading import find_budget_marks, measure_costs, show_keep_all
+from remat_explorer.explorer.work.screen import add_to_frontier, show_schedule
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead
 from remat_explorer.solution import Status
 
 
-def measure_first(state: State, cancelled: threading.Event) -> bool:
+def _measure_costs_first(state: State, cancelled: threading.Event) -> bool:
     """Measure costs and workspace; schedule and budget stay, and the prediction is that of the measured workspace.
 
     Where costs were measured before, were chosen to be estimates, or cannot be measured, nothing changes.
@@ -38,7 +38,7 @@ def measure_first(state: State, cancelled: threading.Event) -> bool:
     if state.measured_costs is not None or state.costs_are_measured or graph is None or inputs is None:
         return True
     assert shown is not None
-    measured, _ = with_measured_costs(state, graph, inputs, cancelled)
+    measured, _ = measure_costs(state, graph, inputs, cancelled)
     if cancelled.is_set():
         state.say("Cancelled the execution while costs were measured; the schedule stays on the screen.", "warning")
         return False
@@ -48,17 +48,17 @@ def measure_first(state: State, cancelled: threading.Event) -> bool:
     stage, value = state.stage, state.value
     schedule = shown.schedule.on(measured)
     carried = replace(shown, graph=measured, schedule=schedule, status=Status.FEASIBLE, lower_bound=None)
-    keep_all = show_kept(state, inputs, measured)
+    keep_all = show_keep_all(state, inputs, measured)
     show_schedule(state, schedule, carried)
     state.costs_are_measured = True
-    find_marks(state, keep_all, is_known=True, keeps_budget=True)
+    find_budget_marks(state, keep_all, is_known=True, keeps_budget=True)
     known = replace(carried, budget=max(carried.budget, Plan.peak_of(schedule)))
-    join(state, measured, [known], kinds=state.kinds)
+    add_to_frontier(state, measured, [known], kinds=state.kinds)
     state.stage, state.value = stage, value
     return not cancelled.is_set()
 
 
-def nearest_budget(state: State) -> int:
+def nearest_feasible_budget(state: State) -> int:
     """The smallest budget, in bytes, not below the state's, within which a schedule is known; 0 if none is."""
     best = state.frontier.best(state.budget) if state.frontier is not None else None
     if best is not None:
@@ -68,16 +68,16 @@ def nearest_budget(state: State) -> int:
     return min(known, default=0)
 
 
-def missing_words(state: State) -> str:
+def describe_excess(state: State) -> str:
     """By how much the solution on the screen exceeds its budget, and what would hold, in words; "" if it fits.
 
-    >>> missing_words(State())
+    >>> describe_excess(State())
     ''
     """
     shown = state.solution
     if shown is None or shown.peak is None or shown.peak <= shown.budget:
         return ""
-    nearest, budget = nearest_budget(state), format_bytes(shown.budget)
+    nearest, budget = nearest_feasible_budget(state), format_bytes(shown.budget)
     words = (
         f"The schedule needs {format_bytes(shown.peak)}, {format_bytes(shown.peak - shown.budget)} more than {budget}"
     )
@@ -86,7 +86,7 @@ def missing_words(state: State) -> str:
     return f"{words}; the nearest budget with a known schedule is {format_bytes(nearest)}" if nearest else words
 
 
-def proof(measurement: Any) -> str:
+def describe_proof(measurement: Any) -> str:
     """Memory as it was predicted and measured, gradients, and memory beside plain PyTorch's.
 
     Args:
@@ -145,7 +145,7 @@ def execute(state: State, cancelled: threading.Event) -> None:
     from remat_explorer.runtime import measure
 
     state.shortage, state.panel = "", "execution"
-    if not measure_first(state, cancelled):
+    if not _measure_costs_first(state, cancelled):
         return
     solution = state.solution
     assert solution is not None
@@ -165,19 +165,19 @@ def execute(state: State, cancelled: threading.Event) -> None:
             cancelled=cancelled.is_set,
         )
     except OutOfMemoryError as error:
-        report_shortage(state, error)
+        _report_shortage(state, error)
         return
     except ExecutionError:
         if not cancelled.is_set():
             raise
         state.say("Cancelled the execution; the schedule stays on the screen.", "warning")
         return
-    missing = missing_words(state)
-    said = " ".join(["Executed.", validation(measurement), *([f"· {missing}."] if missing else [])])
+    missing = describe_excess(state)
+    said = " ".join(["Executed.", describe_validation(measurement), *([f"· {missing}."] if missing else [])])
     state.say(said, "good" if measurement.sound else "warning")
 
 
-def report_shortage(state: State, error: OutOfMemoryError) -> None:
+def _report_shortage(state: State, error: OutOfMemoryError) -> None:
     """Running out of memory is a result: it is shown as one, at the stage where it happened."""
     state.measurement, state.shortage = None, str(error)
     at = ""
@@ -189,7 +189,7 @@ def report_shortage(state: State, error: OutOfMemoryError) -> None:
     state.say(f"Memory ran out{at}: choose a smaller budget or batch. The panel says what was in memory.", "warning")
 
 
-def validation(measurement: Any) -> str:
+def describe_validation(measurement: Any) -> str:
     """Predicted and measured, side by side.
 
     Args:

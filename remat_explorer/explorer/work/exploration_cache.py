@@ -19,37 +19,43 @@ from remat_explorer.documents import read_json, require_format, require_keys, wr
 from remat_explorer.entry_checks import require_bytes
 from remat_explorer.errors import RematError, SolutionError
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.state.strategy_choice import choose_strategy
-from remat_explorer.explorer.work.screen import forget, look_first, show_schedule
-from remat_explorer.explorer.work.sources import BEGIN, NO_MODULE
+from remat_explorer.explorer.state.strategy_choice import switch_default_strategy
+from remat_explorer.explorer.work.model_sources import DEFAULT_SIZES, NO_MODULE
+from remat_explorer.explorer.work.screen import auto_select, forget_model, show_schedule
 from remat_explorer.graph import Graph
 from remat_explorer.graph.file import dump_graph
 from remat_explorer.solvers import Frontier
 from remat_explorer.solvers.cache import PACKAGE
 
-FORMAT, VERSION = "remat-explorer/look", 1
-CHECKED = 4000  # operations of all schedules that are kept: each is checked before the first is on the screen
-SMALL = 100  # operations up to which a graph that is no model of the zoo is searched faster than its look is worth
-LARGEST = 32 * 2**20  # bytes of all kept looks together; above that the longest unused go
-NOT_YET = "The model has not been captured yet: load it again"
+_FORMAT, _VERSION = "remat-explorer/look", 1
+MAX_CHECKED_OPERATIONS = (
+    4000  # operations of all schedules that are kept: each is checked before the first is on the screen
+)
+MIN_OPERATIONS = (
+    100  # operations up to which a graph that is no model of the zoo is searched faster than its look is worth
+)
+MAX_CACHE_BYTES = 32 * 2**20  # bytes of all kept looks together; above that the longest unused go
+NOT_CAPTURED = "The model has not been captured yet: load it again"
 
 
-def look_key(state: State, graph: Graph | None = None) -> dict[str, Any] | None:
+def cache_key(state: State, graph: Graph | None = None) -> dict[str, Any] | None:
     """What two looks at a model must share to show the same; None where nothing is kept.
 
     Args:
         state: which model, and how it is asked for.
         graph: once it is captured; only models of the zoo are known before.
 
-    >>> look_key(State(model="mlp"))["batch"], look_key(State(model="my_model.py:make_model"))
+    >>> cache_key(State(model="mlp"))["batch"], cache_key(State(model="my_model.py:make_model"))
     (8192, None)
     """
-    begin = None if state.no_execution == NO_MODULE else BEGIN.get(state.model)  # a graph may have a model's name
+    begin = (
+        None if state.no_execution == NO_MODULE else DEFAULT_SIZES.get(state.model)
+    )  # a graph may have a model's name
     if state.measured_costs:
         return None
     chosen = state.implementations if isinstance(state.implementations, str) else list(state.implementations)
     if begin is None:
-        if graph is None or graph.n <= SMALL:
+        if graph is None or graph.n <= MIN_OPERATIONS:
             return None
         return {"graph": graph.sha256, "implementations": chosen, "package": PACKAGE}
     try:
@@ -61,7 +67,7 @@ def look_key(state: State, graph: Graph | None = None) -> dict[str, Any] | None:
     return {**asked, "package": PACKAGE, "torch": torch}
 
 
-class KeptLooks:
+class ExplorationCache:
     """Keeps what is known of the state's model once it is loaded, and again when its trade-off curve is filled.
 
     Args:
@@ -75,23 +81,23 @@ class KeptLooks:
     def _keep(self, change: Any) -> None:
         ended = change["old"] == "loading" if change["name"] == "busy" else change["new"] is None
         if ended and not self._state.busy:
-            keep_look(self._state)
+            store_exploration(self._state)
 
 
-def keep_look(state: State) -> bool:
+def store_exploration(state: State) -> bool:
     """Keep what is known of a model; whether something was kept."""
     graph, frontier, smallest = state.graph, state.frontier, state.smallest
-    key = look_key(state, graph)
+    key = cache_key(state, graph)
     if key is None or None in (graph, frontier, smallest) or state.costs_are_measured or state.stale:
         return False
-    if state.no_execution == NOT_YET:  # the kept look itself
+    if state.no_execution == NOT_CAPTURED:  # the kept look itself
         return False
     assert graph is not None
     assert frontier is not None
     shown = frontier.best(state.budget)
     if frontier.graph is not graph or shown is None:
         return False
-    points = (shown, *_spread(frontier.nondominated(), CHECKED // graph.n))
+    points = (shown, *_spread(frontier.nondominated(), MAX_CHECKED_OPERATIONS // graph.n))
     chosen = {id(point.schedule) for point in points}
     curve = Frontier(
         graph,
@@ -99,8 +105,8 @@ def keep_look(state: State) -> bool:
         own=tuple(point for point in frontier.own if id(point.schedule) in chosen),
     )
     document = {
-        "format": FORMAT,
-        "version": VERSION,
+        "format": _FORMAT,
+        "version": _VERSION,
         "key": key,
         "graph": json.loads(dump_graph(graph, details=True)),
         "budget": state.budget,
@@ -110,7 +116,7 @@ def keep_look(state: State) -> bool:
     with suppress(RematError, OSError):
         cache_folder().mkdir(parents=True, exist_ok=True)
         write_json(entry_path("look", key), document)
-        evict("look", LARGEST)
+        evict("look", MAX_CACHE_BYTES)
         return True
     return False
 
@@ -126,7 +132,7 @@ def _spread(points: Sequence[Any], most: int) -> list[Any]:
     return [points[round(k * (len(points) - 1) / (most - 1))] for k in range(most)] if most > 1 else []
 
 
-def show_look(state: State, budget: str | int | float | None = None, captured: Graph | None = None) -> bool:
+def show_cached(state: State, budget: str | int | float | None = None, captured: Graph | None = None) -> bool:
     """Put what is kept of the state's model on the screen; whether there was anything.
 
     Args:
@@ -134,7 +140,7 @@ def show_look(state: State, budget: str | int | float | None = None, captured: G
         budget: what `State.set_budget` takes; None for the one that was kept.
         captured: the model's graph, if it is captured already.
     """
-    key = look_key(state, captured)
+    key = cache_key(state, captured)
     if key is None or not entry_path("look", key).exists():
         return False
     try:
@@ -142,9 +148,9 @@ def show_look(state: State, budget: str | int | float | None = None, captured: G
     except (RematError, KeyError, TypeError, ValueError):
         return False
     with state.at_once():
-        forget(state)
-        choose_strategy(state, graph)
-        state.graph, state.inputs, state.no_execution, state.smallest = graph, None, NOT_YET, None
+        forget_model(state)
+        switch_default_strategy(state, graph)
+        state.graph, state.inputs, state.no_execution, state.smallest = graph, None, NOT_CAPTURED, None
         state.checkpoint_all_peak, state.costs_are_measured, state.budget = keep_all, False, kept
         with suppress(RematError):
             if budget is not None:
@@ -152,7 +158,7 @@ def show_look(state: State, budget: str | int | float | None = None, captured: G
         best = frontier.best(state.budget) or frontier.nondominated()[-1]
         show_schedule(state, best.schedule, best)
         state.frontier = frontier  # last: the matrices, which follow the schedule, are drawn before plotly is imported
-        look_first(state)
+        auto_select(state)
         state.stale = False
     used_now("look", key)
     return True
@@ -167,7 +173,7 @@ def _read(key: dict[str, Any], captured: Graph | None) -> tuple[Graph, int, int,
     document = read_json(entry_path("look", key), SolutionError)
     names = ("format", "version", "key", "graph", "budget", "keep_all", "curve")
     require_keys(document, names, "the kept look", SolutionError)
-    require_format(document, FORMAT, VERSION, SolutionError)
+    require_format(document, _FORMAT, _VERSION, SolutionError)
     budget, keep_all = (require_bytes(document[name], name, SolutionError) for name in ("budget", "keep_all"))
     graph = captured or Graph.from_document(document["graph"])
     frontier = Frontier.from_document(document["curve"], graph)
@@ -176,7 +182,7 @@ def _read(key: dict[str, Any], captured: Graph | None) -> tuple[Graph, int, int,
     return graph, budget, keep_all, frontier
 
 
-def with_captured(state: State, graph: Graph, inputs: Any, no_execution: str) -> bool:
+def replace_by_captured(state: State, graph: Graph, inputs: Any, no_execution: str) -> bool:
     """Let the captured graph take the place of the kept one that is on the screen; whether the two are the same.
 
     What the person has selected meanwhile stays.

@@ -12,16 +12,16 @@ from remat_explorer.entry_checks import Seconds, require_arguments
 from remat_explorer.errors import ArgumentError, ModelError, RematError, UnknownNameError, shown
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.background import has_ended
-from remat_explorer.explorer.work.sources import BEGIN
+from remat_explorer.explorer.work.model_sources import DEFAULT_SIZES
 
-SETTINGS = ("memory", "optimizer", "precision", "master_weights", "full_gradients")
-NO_PARAMETERS = (
+FIT_SETTINGS = ("memory", "optimizer", "precision", "master_weights", "full_gradients")
+_NO_PARAMETERS = (
     "This is a graph without a module: it does not say which of its bytes are parameters, so what an optimizer keeps "
     "is not known. Choose a model."
 )
 
 
-class Fitter:
+class FitWorker:
     """Asks `remat_explorer.fit` while `State.fit_asked` is true, and forgets the answer to another question.
 
     It is not what the explorer's status line speaks of: schedules can be looked at and solved meanwhile.
@@ -32,12 +32,12 @@ class Fitter:
         self._thread: threading.Thread | None = None
         self._cancelled = threading.Event()
         state.observe(self._ask, "fit_asked")
-        state.observe(self._forget, ["model", "batch", "image", *(f"fit_{name}" for name in SETTINGS)])
+        state.observe(self._forget, ["model", "batch", "image", *(f"fit_{name}" for name in FIT_SETTINGS)])
 
     def offer(self) -> None:
         """Show the panel of a model that is too large to run here, unless another one is looked at."""
         state = self._state
-        if state.inputs is None and state.model in BEGIN and state.panel == "explain":
+        if state.inputs is None and state.model in DEFAULT_SIZES and state.panel == "explain":
             state.panel = "fit"
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -90,8 +90,8 @@ def _fit(state: State, cancelled: threading.Event) -> Any:
         "on_progress": say,
         "cancelled": cancelled.is_set,
     }
-    if state.model in BEGIN:  # a module or a graph of the person's own has another name
-        begin = BEGIN[state.model]
+    if state.model in DEFAULT_SIZES:  # a module or a graph of the person's own has another name
+        begin = DEFAULT_SIZES[state.model]
         sizes = {
             "batch": state.batch or begin.get("batch"),
             "image": state.image or begin.get("image"),
@@ -101,16 +101,16 @@ def _fit(state: State, cancelled: threading.Event) -> Any:
         chosen = {name: size for name, size in sizes.items() if size is not None}
         return fit(state.model, state.fit_memory, **recipe, **chosen)
     if state.inputs is None:
-        raise ModelError(NO_PARAMETERS)
+        raise ModelError(_NO_PARAMETERS)
     module, args, kwargs, loss = state.inputs.given
     return fit(module, state.fit_memory, args, kwargs, loss, **recipe)
 
 
-class Asking:
+class FitMethods:
     """The part of `Driver` that asks whether a step fits."""
 
     state: State
-    _fitter: Fitter
+    _fitter: FitWorker
 
     def fit(self, memory: str | None = None, **question: Any) -> None:
         """Begin to answer in the panel *Fit* whether a training step fits into a memory; `State.fitted` is the answer.
@@ -122,12 +122,12 @@ class Asking:
         Raises:
             UnknownNameError: if there is no such setting.
         """
-        require_arguments(Asking.fit, locals())
+        require_arguments(FitMethods.fit, locals())
         if memory is not None:
             question["memory"] = memory
         for name in question:
-            if name not in SETTINGS:
-                raise UnknownNameError("setting of fit", name, SETTINGS)
+            if name not in FIT_SETTINGS:
+                raise UnknownNameError("setting of fit", name, FIT_SETTINGS)
         for name, value in question.items():
             try:
                 setattr(self.state, f"fit_{name}", value)
@@ -137,5 +137,5 @@ class Asking:
 
     def wait_for_fit(self, timeout: Seconds | None = None) -> bool:
         """Block until the panel *Fit* has its answer; returns whether that came true in ``timeout`` seconds."""
-        require_arguments(Asking.wait_for_fit, locals())
+        require_arguments(FitMethods.wait_for_fit, locals())
         return self._fitter.wait(timeout)

@@ -13,13 +13,20 @@ from contextlib import suppress
 
 from remat_explorer.abandoning import Abandoned, abandonable
 from remat_explorer.errors import ExecutionError, QuantityError
-from remat_explorer.explorer.state.implementation_choices import option_of
+from remat_explorer.explorer.state.implementation_choices import monet_option
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.state.strategy_choice import choose_strategy
-from remat_explorer.explorer.work.exploration_cache import show_look, with_captured
-from remat_explorer.explorer.work.screen import forget, join, look_again, look_first, show_known, show_schedule
-from remat_explorer.explorer.work.solving import prepare
-from remat_explorer.explorer.work.sources import NO_MODULE, Inputs, Loaded, Source
+from remat_explorer.explorer.state.strategy_choice import switch_default_strategy
+from remat_explorer.explorer.work.exploration_cache import replace_by_captured, show_cached
+from remat_explorer.explorer.work.model_sources import NO_MODULE, LoadedModel, ModelLoader, ModuleInputs
+from remat_explorer.explorer.work.screen import (
+    add_to_frontier,
+    auto_select,
+    forget_model,
+    show_best_known,
+    show_schedule,
+    update_auto_selection,
+)
+from remat_explorer.explorer.work.solving import prepare_process
 from remat_explorer.free_memory import free_bytes
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes
@@ -28,10 +35,10 @@ from remat_explorer.solvers import checkpoint_all_peak, minimum_budget, solve
 from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.strategies.registry import default_strategy
 
-BETWEEN = 0.1  # seconds between two counts of what is measured
+COUNT_INTERVAL = 0.1  # seconds between two counts of what is measured
 
 
-def with_measured_costs(state: State, graph: Graph, inputs: Inputs, cancelled: threading.Event) -> tuple[Graph, str]:
+def measure_costs(state: State, graph: Graph, inputs: ModuleInputs, cancelled: threading.Event) -> tuple[Graph, str]:
     """The graph with measured costs, or as it is with the reason why.
 
     Args:
@@ -53,7 +60,7 @@ def with_measured_costs(state: State, graph: Graph, inputs: Inputs, cancelled: t
 
     def advance(done: int, total: int) -> None:
         nonlocal told
-        if time.monotonic() - told >= BETWEEN:
+        if time.monotonic() - told >= COUNT_INTERVAL:
             told = time.monotonic()
             state.progress = done / total if total else None
             state.say(f"{words}: {done} of {total} runs…")
@@ -73,19 +80,21 @@ def with_measured_costs(state: State, graph: Graph, inputs: Inputs, cancelled: t
         state.progress = None
 
 
-DRAWING = 1.0  # seconds in which the page draws a kept look: while torch is imported, the kernel hardly answers it
-QUICK = 1.0  # seconds for the first schedule within the budget
-CHOOSING = 4.0  # the same for a graph with choices of implementations
+_DRAWING_SECONDS = (
+    1.0  # seconds in which the page draws a kept look: while torch is imported, the kernel hardly answers it
+)
+FIRST_SECONDS = 1.0  # seconds for the first schedule within the budget
+FIRST_SECONDS_WITH_CHOICES = 4.0  # the same for a graph with choices of implementations
 BEGIN_SHARE = 0.3  # of the way from the smallest feasible budget to checkpoint-all: where the curve is worth a look
 
 
 def load(
     state: State,
-    source: Source,
+    source: ModelLoader,
     cancelled: threading.Event,
     budget: str | int | float | None = None,
     quick: float | None = None,
-) -> Loaded | None:
+) -> LoadedModel | None:
     """Capture, measure costs, find the budget marks, and show a first schedule within the budget.
 
     Cancelled while measuring it goes on with estimates; cancelled before that, None is returned.
@@ -98,12 +107,12 @@ def load(
         quick: seconds for the first schedule; None for as long as one waits without having asked for it.
     """
     before = state.budget
-    early = show_look(state, budget)
+    early = show_cached(state, budget)
     state.stale = state.graph is not None and not early
     seen = " The screen shows what was found last time." if early else ""
     state.say(f"Loading {state.model}: capturing the training graph…{seen}")
     if early and "torch" not in sys.modules:
-        cancelled.wait(DRAWING)
+        cancelled.wait(_DRAWING_SECONDS)
     loaded = None
     with suppress(Abandoned), abandonable(cancelled.is_set):
         loaded = source(state)
@@ -111,22 +120,22 @@ def load(
         state.say(f"Cancelled before {state.model} was captured.", "warning")
         return None
     graph, note = loaded.graph, ""
-    reason = reason_not_to_run(state, loaded.inputs, graph, loaded.no_inputs)
-    same = (early or show_look(state, budget, graph)) and with_captured(state, graph, loaded.inputs, reason)
-    kept = kept_all(graph) if same else show_kept(state, loaded.inputs, graph, loaded.no_inputs)
+    reason = why_not_executable(state, loaded.inputs, graph, loaded.no_inputs)
+    same = (early or show_cached(state, budget, graph)) and replace_by_captured(state, graph, loaded.inputs, reason)
+    kept = keep_all_solution(graph) if same else show_keep_all(state, loaded.inputs, graph, loaded.no_inputs)
     if loaded.inputs is not None and state.measured_costs:
-        graph, note = with_measured_costs(state, graph, loaded.inputs, cancelled)
+        graph, note = measure_costs(state, graph, loaded.inputs, cancelled)
     state.costs_are_measured = graph is not kept.graph
-    find_marks(state, kept if graph is kept.graph else show_kept(state, loaded.inputs, graph), same)
+    find_budget_marks(state, kept if graph is kept.graph else show_keep_all(state, loaded.inputs, graph), same)
     unread = ""
     try:
         if budget is not None:
             state.set_budget(budget)
     except QuantityError as error:
         unread = str(error)
-    usual = CHOOSING if graph.has_choices else QUICK
-    answer_quickly(state, graph, cancelled, usual if quick is None else quick)
-    look_again(state)
+    usual = FIRST_SECONDS_WITH_CHOICES if graph.has_choices else FIRST_SECONDS
+    _show_first_schedule(state, graph, cancelled, usual if quick is None else quick)
+    update_auto_selection(state)
     replaced = _replaced(state, before) if budget is None else ""
     state.say(
         f"Loaded {state.model}: {graph.n} operations, {len(graph.values)} values, keeping everything "
@@ -139,15 +148,15 @@ def load(
     return loaded
 
 
-def answer_quickly(state: State, graph: Graph, cancelled: threading.Event, seconds: float) -> None:
+def _show_first_schedule(state: State, graph: Graph, cancelled: threading.Event, seconds: float) -> None:
     """Have a schedule within the budget on the screen from the beginning, if one is found in the time."""
     if not cancelled.is_set():
         state.say(f"{state.busy.capitalize()} {state.model}: a first schedule within {format_bytes(state.budget)}…")
         kinds, limits = state.kinds, {"time_limit": seconds, "cancelled": cancelled.is_set, "cache": True}
-        options = {"implementations": option_of(graph, kinds)} if graph.has_choices else {}
+        options = {"implementations": monet_option(graph, kinds)} if graph.has_choices else {}
         solution = solve(graph, state.budget, default_strategy(graph), **limits, **options)
-        join(state, graph, [solution], kinds=kinds)
-        show_known(state)
+        add_to_frontier(state, graph, [solution], kinds=kinds)
+        show_best_known(state)
 
 
 def _replaced(state: State, before: int) -> str:
@@ -171,26 +180,26 @@ def _on_screen(state: State) -> str:
     return f"The screen shows the best known schedule within {format_bytes(state.budget)}; Solve looks for better ones."
 
 
-def kept_all(graph: Graph) -> Solution:
+def keep_all_solution(graph: Graph) -> Solution:
     """The schedule that keeps everything."""
     return solve(graph, budget="100%", strategy="checkpoint-all")
 
 
-def show_kept(state: State, inputs: Inputs | None, graph: Graph, no_inputs: str = NO_MODULE) -> Solution:
+def show_keep_all(state: State, inputs: ModuleInputs | None, graph: Graph, no_inputs: str = NO_MODULE) -> Solution:
     """What is known at once is shown at once: the graph, and the schedule that keeps everything."""
-    forget(state)
-    keep_all = kept_all(graph)
+    forget_model(state)
+    keep_all = keep_all_solution(graph)
     assert keep_all.peak is not None
-    choose_strategy(state, graph)
+    switch_default_strategy(state, graph)
     state.smallest, state.checkpoint_all_peak = None, keep_all.peak
-    state.graph, state.inputs, state.no_execution = graph, inputs, reason_not_to_run(state, inputs, graph, no_inputs)
+    state.graph, state.inputs, state.no_execution = graph, inputs, why_not_executable(state, inputs, graph, no_inputs)
     show_schedule(state, keep_all.schedule, keep_all)
-    look_first(state)
+    auto_select(state)
     state.stale = False
     return keep_all
 
 
-def find_marks(state: State, keep_all: Solution, is_known: bool = False, keeps_budget: bool = False) -> None:
+def find_budget_marks(state: State, keep_all: Solution, is_known: bool = False, keeps_budget: bool = False) -> None:
     """The marks of the budget, which take longer: the smallest one, and what is known without a solve.
 
     Args:
@@ -201,7 +210,7 @@ def find_marks(state: State, keep_all: Solution, is_known: bool = False, keeps_b
     """
     graph = keep_all.graph
     load_search(lambda progress: state.say(f"{state.busy.capitalize()} {state.model}: {progress.doing}…"))
-    prepare()  # from here on there is nothing to compile, and until somebody presses Solve it has loaded
+    prepare_process()  # from here on there is nothing to compile, and until somebody presses Solve it has loaded
     state.say(f"{state.busy.capitalize()} {state.model}: looking for the smallest budget…")
     state.smallest = smallest = minimum_budget(graph)
     assert keep_all.peak is not None
@@ -217,14 +226,14 @@ def find_marks(state: State, keep_all: Solution, is_known: bool = False, keeps_b
             Solution(graph, usual, Status.OPTIMAL, most, keep_all.schedule, bound, 0.0),
             Solution(graph, usual, Status.FEASIBLE, least, smallest.schedule, bound, 0.0),
         ]
-    join(state, graph, solutions[:-1] if least >= most else solutions)
+    add_to_frontier(state, graph, solutions[:-1] if least >= most else solutions)
     if not (keeps_budget or smallest.lower_bound <= state.budget <= 1.1 * keep_all.peak):
         state.budget = math.ceil(least + BEGIN_SHARE * (most - least))
     if not is_known:
         show_schedule(state, keep_all.schedule, keep_all)
 
 
-def reason_not_to_run(state: State, inputs: Inputs | None, graph: Graph, no_inputs: str = NO_MODULE) -> str:
+def why_not_executable(state: State, inputs: ModuleInputs | None, graph: Graph, no_inputs: str = NO_MODULE) -> str:
     """Why the graph cannot be executed here, or ""; ``no_inputs`` where there is nothing to execute it with."""
     if inputs is None:
         return no_inputs

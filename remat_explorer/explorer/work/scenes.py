@@ -13,12 +13,12 @@ from typing import Any
 from remat_explorer.errors import QuantityError, UnknownNameError
 from remat_explorer.explanations import dearest_recomputation, peak_look
 from remat_explorer.explorer.state.state import PANELS, PICTURES, State
-from remat_explorer.explorer.work.executing import proof
+from remat_explorer.explorer.work.executing import describe_proof
 from remat_explorer.quantities import format_bytes, format_overhead
 
 PEAK, RECOMPUTATION = "peak", "recomputation"
-STAY = ("budget", "picture", "panel")  # what a scene may leave as it was
-NUMBERS = ("model", "budget", "peak", "overhead", "keep_all", "saved", "recomputations", "proof")
+_STAYING = ("budget", "picture", "panel")  # what a scene may leave as it was
+_NUMBERS = ("model", "budget", "peak", "overhead", "keep_all", "saved", "recomputations", "proof")
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,13 @@ class Scene:
         except ValueError as error:
             raise QuantityError(f"the caption {self.caption!r} has a brace without its other one: {error}") from None
         for name in names:
-            if name is not None and name not in NUMBERS:
-                raise UnknownNameError("number in a caption", name, NUMBERS)
+            if name is not None and name not in _NUMBERS:
+                raise UnknownNameError("number in a caption", name, _NUMBERS)
         if self.at not in (None, PEAK, RECOMPUTATION) and (not isinstance(self.at, int) or self.at < 0):
             raise QuantityError(f"{self.at!r} is no place of a scene: give a stage, {PEAK!r} or {RECOMPUTATION!r}")
 
 
-def caption_of(scene: Scene, state: State, proven: str) -> str:
+def fill_caption(scene: Scene, state: State, proven: str) -> str:
     """The caption with the numbers of the schedule on the screen.
 
     Args:
@@ -95,7 +95,7 @@ def caption_of(scene: Scene, state: State, proven: str) -> str:
     return scene.caption.format(**numbers)
 
 
-def selection_of(scene: Scene, state: State) -> tuple[int | None, int | None]:
+def scene_selection(scene: Scene, state: State) -> tuple[int | None, int | None]:
     """Stage and value that the scene selects on the schedule on the screen; None for what stays."""
     schedule, plan = state.schedule, state.plan
     if schedule is None or plan is None or scene.at is None:
@@ -107,21 +107,21 @@ def selection_of(scene: Scene, state: State) -> tuple[int | None, int | None]:
     return int(scene.at), None
 
 
-def as_of(scenes: Sequence[Scene], number: int) -> Scene:
+def complete_scene(scenes: Sequence[Scene], number: int) -> Scene:
     """A scene with budget, picture and panel of the ones before it where it names none itself.
 
     So it shows the same whether it is reached step by step or by a jump.
 
-    >>> as_of([Scene("a", "60%", "model"), Scene("b", picture="matrices"), Scene("c")], 2)
+    >>> complete_scene([Scene("a", "60%", "model"), Scene("b", picture="matrices"), Scene("c")], 2)
     Scene(caption='c', budget='60%', picture='matrices', panel=None, at=None, play=False, execute=False)
     """
     known: dict[str, Any] = {}
     for scene in scenes[: number + 1]:
-        known |= {name: getattr(scene, name) for name in STAY if getattr(scene, name) is not None}
+        known |= {name: getattr(scene, name) for name in _STAYING if getattr(scene, name) is not None}
     return replace(scenes[number], **known)
 
 
-def usual_scenes(state: State) -> tuple[Scene, ...]:
+def default_scenes(state: State) -> tuple[Scene, ...]:
     """Scenes for any model; executed only where that is possible, or has been done."""
     scenes = [
         Scene("{model}: keeping every value for the backward pass takes {keep_all}", "100%", "model", "explain", PEAK),
@@ -137,7 +137,7 @@ def usual_scenes(state: State) -> tuple[Scene, ...]:
     return tuple(scenes)
 
 
-class Presenting:
+class ScenePlayer:
     """Brings the state to the scene that ``state.scene`` names, as soon as there is a schedule.
 
     While the scene is shown, a better schedule takes its place and its numbers with it.
@@ -175,10 +175,10 @@ class Presenting:
             self._due = False
             goes_on = state.scene == self._shown + 1
             self._shown = state.scene
-            self._begin(scene if goes_on else as_of(state.scenes, state.scene))
+            self._begin(scene if goes_on else complete_scene(state.scenes, state.scene))
         elif change is not None and change["name"] == "schedule":
             self._go(scene)
-        state.caption = caption_of(scene, state, proof(state.measurement) if state.measurement else "")
+        state.caption = fill_caption(scene, state, describe_proof(state.measurement) if state.measurement else "")
 
     def _begin(self, scene: Scene) -> None:
         state = self._state
@@ -198,7 +198,7 @@ class Presenting:
             self._execute()
 
     def _go(self, scene: Scene) -> None:
-        stage, value = selection_of(scene, self._state)
+        stage, value = scene_selection(scene, self._state)
         with self._state.at_once():
             if stage is not None:
                 self._state.stage = stage

@@ -11,7 +11,7 @@ import numpy as np
 
 from remat_explorer.errors import RematError, SolutionError
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.state.strategy_choice import strategy_words
+from remat_explorer.explorer.state.strategy_choice import describe_strategy
 from remat_explorer.explorer.work.screen import show_schedule
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
@@ -20,7 +20,7 @@ from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import solve
 
 
-def pin(state: State) -> None:
+def pin_solution(state: State) -> None:
     """Compare with the solution that is on the screen now, while others take its place."""
     if state.solution is None or state.solution.schedule is None:
         state.say("There is no finished solution on the screen to compare with: solve first.", "warning")
@@ -28,7 +28,7 @@ def pin(state: State) -> None:
     state.other = state.solution
 
 
-def compare_with_keeping(state: State) -> None:
+def compare_with_keep_all(state: State) -> None:
     """Compare with the schedule that keeps everything and recomputes nothing, as plain PyTorch does."""
     if state.graph is None:
         state.say("There is no model to compare schedules of yet.", "warning")
@@ -36,7 +36,7 @@ def compare_with_keeping(state: State) -> None:
     state.other = solve(state.graph, "100%", "checkpoint-all")
 
 
-def swap(state: State) -> None:
+def swap_compared(state: State) -> None:
     """Put the pinned solution on the screen, and pin the one that was there."""
     shown, other = state.solution, state.other
     if other is None or other.schedule is None:
@@ -54,7 +54,7 @@ def stop_comparing(state: State) -> None:
     state.other = None
 
 
-def open_other(state: State, path: str) -> None:
+def open_solution_file(state: State, path: str) -> None:
     """Compare with the solution of a file; what is wrong with it is said in the status line."""
     if not state.permissions.paths:
         state.say("This page opens no files by their path: choose the file in the browser.", "error")
@@ -62,8 +62,8 @@ def open_other(state: State, path: str) -> None:
     _compare_with(state, path, lambda graph: Solution.load_schedule(path.strip(), graph))
 
 
-def open_upload(state: State, name: str, content: bytes) -> None:
-    """Compare with a solution file that the browser has handed over, as `open_other` does."""
+def open_uploaded_solution(state: State, name: str, content: bytes) -> None:
+    """Compare with a solution file that the browser has handed over, as `open_solution_file` does."""
 
     def read(graph: Graph) -> Solution:
         with tempfile.TemporaryDirectory() as folder:
@@ -101,10 +101,10 @@ class DifferingCells:
     only_b: int
 
 
-def differing_cells(a: np.ndarray, b: np.ndarray) -> DifferingCells | None:
+def count_differing_cells(a: np.ndarray, b: np.ndarray) -> DifferingCells | None:
     """Cells that are set in one of two matrices only; None where their shapes differ.
 
-    >>> differing_cells(np.array([[1, 0], [1, 1]]), np.array([[1, 1], [0, 1]]))
+    >>> count_differing_cells(np.array([[1, 0], [1, 1]]), np.array([[1, 1], [0, 1]]))
     DifferingCells(only_a=1, only_b=1)
     """
     if a.shape != b.shape:
@@ -113,11 +113,11 @@ def differing_cells(a: np.ndarray, b: np.ndarray) -> DifferingCells | None:
     return DifferingCells(int((first & ~second).sum()), int((second & ~first).sum()))
 
 
-def figures_of(solution: Solution) -> list[tuple[str, str]]:
+def comparison_rows(solution: Solution) -> list[tuple[str, str]]:
     """What is compared of a solution, as label and text."""
     schedule = solution.schedule
     how = "proven optimal" if solution.status is Status.OPTIMAL else str(solution.status)
-    strategy = ("strategy", f"{strategy_words(solution.strategy)}, {how}")
+    strategy = ("strategy", f"{describe_strategy(solution.strategy)}, {how}")
     if schedule is None or solution.peak is None:
         return [strategy, ("budget", format_bytes(solution.budget))]
     return [
@@ -126,15 +126,15 @@ def figures_of(solution: Solution) -> list[tuple[str, str]]:
         ("overhead", format_overhead(schedule.overhead)),
         ("gap", "not proven" if solution.gap is None else format_share(solution.gap)),
         ("recomputations", f"{schedule.recomputations:,}"),
-        ("most kept into a stage", format_bytes(most_kept(schedule))),
+        ("most kept into a stage", format_bytes(max_kept_bytes(schedule))),
     ]
 
 
-def most_kept(schedule: Schedule) -> int:
+def max_kept_bytes(schedule: Schedule) -> int:
     """The largest number of bytes that any stage starts with, resident bytes aside.
 
     >>> from remat_explorer.instances import linear
-    >>> most_kept(Schedule(linear(1), np.eye(3), np.tril(np.ones((3, 3)), -1)))
+    >>> max_kept_bytes(Schedule(linear(1), np.eye(3), np.tril(np.ones((3, 3)), -1)))
     2
     """
     return int(schedule.retained.stage_bytes(schedule.graph, schedule.stages).max(initial=0))

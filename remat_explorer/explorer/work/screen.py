@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable
 from remat_explorer.explanations import first_look
 from remat_explorer.explorer.state.implementation_choices import describe_kinds
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.state.strategy_choice import strategy_words
+from remat_explorer.explorer.state.strategy_choice import describe_strategy
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.solution import Solution, Status
@@ -25,7 +25,7 @@ from remat_explorer.solvers.sweeps.frontier import joined
 from remat_explorer.solvers.sweeps.own_points import OwnPoint, proves_infeasible
 
 
-def forget(state: State) -> None:
+def forget_model(state: State) -> None:
     """Forget everything about the model before."""
     state.measurement = state.answer = state.solution = state.schedule = None
     state.frontier = state.other = state.moment = None
@@ -34,13 +34,13 @@ def forget(state: State) -> None:
     state.stage = state.value = 0
 
 
-def look_first(state: State) -> None:
+def auto_select(state: State) -> None:
     """Select what is worth a look of the schedule on the screen: its dearest recomputation, or its peak.
 
     >>> import remat_explorer as rx
     >>> solution = rx.solve(rx.linear(8), budget=4)
     >>> state = State(graph=solution.graph, schedule=solution.schedule)
-    >>> look_first(state)
+    >>> auto_select(state)
     >>> state.stage, state.value
     (10, 5)
     """
@@ -52,13 +52,13 @@ def look_first(state: State) -> None:
     state.looked = (state.stage, state.value)
 
 
-def look_again(state: State) -> None:
+def update_auto_selection(state: State) -> None:
     """The same for a better schedule, unless somebody has selected something meanwhile."""
     if (state.stage, state.value) == state.looked:
-        look_first(state)
+        auto_select(state)
 
 
-def join(
+def add_to_frontier(
     state: State,
     graph: Graph,
     solutions: Iterable[Solution],
@@ -103,7 +103,7 @@ def show_schedule(state: State, schedule, solution: Solution | None) -> None:
         state.stage = min(state.stage, schedule.stages - 1)
 
 
-def describe(solution: Solution, was_cancelled: bool = False, from_cache: bool = False) -> tuple[str, str]:
+def describe_result(solution: Solution, was_cancelled: bool = False, from_cache: bool = False) -> tuple[str, str]:
     """A result in one line, and its tone."""
     assert solution.schedule is not None
     assert solution.peak is not None
@@ -111,7 +111,7 @@ def describe(solution: Solution, was_cancelled: bool = False, from_cache: bool =
     name = {True: "Cancelled, incumbent kept", False: "Optimal" if proven else "Feasible"}[was_cancelled and not proven]
     again, ended = solution.schedule.recomputations, [f"ended by {solution.limit}"] if solution.limit else []
     words = [
-        name if name.lower() == solution.strategy else f"{name} ({strategy_words(solution.strategy)})",
+        name if name.lower() == solution.strategy else f"{name} ({describe_strategy(solution.strategy)})",
         f"overhead {format_overhead(solution.schedule.overhead)}",
         f"predicted peak {format_bytes(solution.peak)} of {format_bytes(solution.budget)}",
         f"{again} recomputation{'' if again == 1 else 's'}",
@@ -122,7 +122,7 @@ def describe(solution: Solution, was_cancelled: bool = False, from_cache: bool =
     return " · ".join(words), "good" if proven else "plain"
 
 
-def show_known(state: State, budget: int | None = None) -> Solution | None:
+def show_best_known(state: State, budget: int | None = None) -> Solution | None:
     """Show the best known schedule within a budget, of whichever strategy, and say how good it is proven to be.
 
     Args:
@@ -136,7 +136,7 @@ def show_known(state: State, budget: int | None = None) -> Solution | None:
     >>> from remat_explorer.solvers.sweeps.frontier import joined
     >>> chain = rx.linear(8)
     >>> state = State(graph=chain, frontier=joined(chain, None, [rx.solve(chain, 4)]))
-    >>> show_known(state, 5).cost
+    >>> show_best_known(state, 5).cost
     26.0
     >>> state.status
     'Best known within 5 B: overhead +52.9 %, no bound proven'
@@ -148,18 +148,18 @@ def show_known(state: State, budget: int | None = None) -> Solution | None:
     best = frontier.best(budget)
     with state.lock:
         if best is None:
-            state.say(none_known(state, budget), "warning")
+            state.say(_explain_none_shown(state, budget), "warning")
             return None
         shown = state.solution
         if shown is None or shown.schedule is not best.schedule:
             show_schedule(state, best.schedule, best)
         elif budget == state.budget and (shown.budget, shown.lower_bound) != (best.budget, best.lower_bound):
             state.solution = best
-        state.say(describe_known(best) + (" · improving…" if state.improving else ""))
+        state.say(describe_best_known(best) + (" · improving…" if state.improving else ""))
     return best
 
 
-def describe_known(best: Solution) -> str:
+def describe_best_known(best: Solution) -> str:
     """A best known solution in one line.
 
     Args:
@@ -170,17 +170,19 @@ def describe_known(best: Solution) -> str:
         proven = "optimal (proven)"
     else:
         proven = "no bound proven" if best.gap is None else f"gap {format_share(best.gap)} (proven)"
-    found_by = "" if best.strategy == default_strategy(best.graph) else f" · found by {strategy_words(best.strategy)}"
+    found_by = (
+        "" if best.strategy == default_strategy(best.graph) else f" · found by {describe_strategy(best.strategy)}"
+    )
     overhead = format_overhead(best.schedule.overhead)
     return f"Best known within {format_bytes(best.budget)}: overhead {overhead}, {proven}{found_by}"
 
 
-def none_known(state: State, budget: int) -> str:
+def _explain_none_shown(state: State, budget: int) -> str:
     """Why no schedule is known within a budget, and what the screen shows then."""
-    return f"{why_none(state, budget)} The screen shows the schedule from before."
+    return f"{explain_none_known(state, budget)} The screen shows the schedule from before."
 
 
-def why_none(state: State, budget: int) -> str:
+def explain_none_known(state: State, budget: int) -> str:
     """Why no schedule is known within a budget, and from where on there is one."""
     text, smallest = f"No schedule is known within {format_bytes(budget)}", state.smallest
     solutions = state.frontier.solutions if state.frontier else ()
@@ -197,7 +199,7 @@ def why_none(state: State, budget: int) -> str:
     return f"{text.rstrip('.')}."
 
 
-def choose(state: State, solution: Solution) -> None:
+def choose_solution(state: State, solution: Solution) -> None:
     """Put a solution of the state's graph on the screen, with its budget and strategy; views hear of it once.
 
     Args:
@@ -207,31 +209,31 @@ def choose(state: State, solution: Solution) -> None:
 
     >>> import remat_explorer as rx
     >>> state = State(graph=rx.linear(8))
-    >>> choose(state, rx.solve(rx.linear(8), budget=4))
+    >>> choose_solution(state, rx.solve(rx.linear(8), budget=4))
     >>> state.budget, state.strategy, state.schedule.cost
     (4, 'optimal', 26.0)
     """
     if solution.schedule is None or state.busy:  # what is under way would replace it, or measure another
         return
-    text, _ = describe(solution)
+    text, _ = describe_result(solution)
     with state.at_once():
         show_schedule(state, solution.schedule, solution)
         state.budget, state.strategy = solution.budget, solution.strategy
         state.say(f"Chosen: {text[0].lower()}{text[1:]}")
 
 
-def choose_next(state: State, by: int) -> None:
+def choose_next_point(state: State, by: int) -> None:
     """Choose the next point of the trade-off curve that no other beats, towards more memory, or with -1 towards less.
 
     >>> import remat_explorer as rx
     >>> from remat_explorer.solvers.sweeps.frontier import joined
     >>> chain = rx.linear(8)
     >>> state = State(graph=chain, frontier=joined(chain, None, [rx.solve(chain, budget) for budget in (4, 6)]))
-    >>> choose_next(state, 1)  # nothing is on the screen yet: the first point
-    >>> choose_next(state, 1)
+    >>> choose_next_point(state, 1)  # nothing is on the screen yet: the first point
+    >>> choose_next_point(state, 1)
     >>> state.budget, state.schedule.cost
     (6, 21.0)
-    >>> choose_next(state, 1)
+    >>> choose_next_point(state, 1)
     >>> state.status
     'No point of the curve takes more memory.'
     """
@@ -240,31 +242,31 @@ def choose_next(state: State, by: int) -> None:
     peaks = [point.peak or 0 for point in points]
     beyond = [i for i, peak in enumerate(peaks) if (peak > shown if by > 0 else peak < shown)]
     if beyond:
-        choose(state, points[beyond[0] if by > 0 else beyond[-1]])
+        choose_solution(state, points[beyond[0] if by > 0 else beyond[-1]])
     else:
         state.say(f"No point of the curve takes {'more' if by > 0 else 'less'} memory.")
 
 
-def show_kinds(state: State) -> bool:
+def show_known_for_kinds(state: State) -> bool:
     """Make the trade-off curve that of the kinds chosen now, and show what is known for the budget.
 
     Returns:
         Whether this very question was solved before, so that nothing has to be solved.
 
     >>> import remat_explorer as rx
-    >>> show_kinds(State(graph=rx.linear(8), budget=4))
+    >>> show_known_for_kinds(State(graph=rx.linear(8), budget=4))
     False
     """
     graph = state.graph
     if graph is None:
         return False
-    join(state, graph, [])
+    add_to_frontier(state, graph, [])
     answer = state.answers.answer(state.kinds, state.budget)
     if answer is None:
-        show_known(state)
+        show_best_known(state)
         return False
     assert answer.schedule is not None
     show_schedule(state, answer.schedule, answer)
-    text, tone = describe(answer)
+    text, tone = describe_result(answer)
     state.say(f"Solved before with {describe_kinds(graph, state.kinds)}: {text}", tone)
     return True

@@ -13,8 +13,8 @@ from typing import Any
 
 from remat_explorer.errors import SolverError
 from remat_explorer.explorer.state.state import HistoryPoint, State
-from remat_explorer.explorer.state.strategy_choice import StateQuestion, question_of, remark_on, strategy_words
-from remat_explorer.explorer.work.screen import describe, join, show_schedule
+from remat_explorer.explorer.state.strategy_choice import SolveRequest, describe_strategy, remark_on, solve_request
+from remat_explorer.explorer.work.screen import add_to_frontier, describe_result, show_schedule
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
@@ -23,18 +23,18 @@ from remat_explorer.solvers import STRATEGIES, Frontier
 from remat_explorer.solvers.base import Answer, Progress
 from remat_explorer.solvers.strategies.registry import method_of
 
-MOST = 400  # moments that are kept of one solve
+MAX_HISTORY = 400  # moments that are kept of one solve
 
 
-def with_progress(history: tuple[HistoryPoint, ...], progress: Progress) -> tuple[HistoryPoint, ...]:
+def extend_history(history: tuple[HistoryPoint, ...], progress: Progress) -> tuple[HistoryPoint, ...]:
     """The history with one more report.
 
-    Of a stretch in which nothing changed the first and the last moment stay; beyond `MOST` every other one goes, but
+    Of a stretch in which nothing changed the first and the last moment stay; beyond `MAX_HISTORY` every other one goes, but
     for the first and the last.
 
     >>> history = ()
     >>> for second in range(5):
-    ...     history = with_progress(history, Progress(second, "searching", lower_bound=3.0 if second > 3 else 2.0))
+    ...     history = extend_history(history, Progress(second, "searching", lower_bound=3.0 if second > 3 else 2.0))
     >>> [(moment.seconds, moment.lower_bound) for moment in history]
     [(0, 2.0), (3, 2.0), (4, 3.0)]
     """
@@ -42,12 +42,12 @@ def with_progress(history: tuple[HistoryPoint, ...], progress: Progress) -> tupl
     last = history[-2:]
     if len(last) == 2 and all((m.cost, m.lower_bound) == (moment.cost, moment.lower_bound) for m in last):
         history = history[:-1]
-    if len(history) >= MOST:
+    if len(history) >= MAX_HISTORY:
         history = (history[0], *history[2:-1:2], history[-1])
     return (*history, moment)
 
 
-STAYS = "The screen shows the schedule from before."
+_STAYS = "The screen shows the schedule from before."
 POLL = 0.1  # seconds; also how long Cancel may go unheard
 
 
@@ -68,8 +68,8 @@ def solve(state: State, cancelled: threading.Event) -> None:
     state.say(f"Solving {state.model} within {format_bytes(budget)}: starting {state.strategy}…")
     state.history = ()
     limits = {"time_limit": state.time_limit, "solver": state.solver}
-    question = question_of(state, _options(state))
-    known = known_answer(state, question, budget)
+    question = solve_request(state, _options(state))
+    known = warm_start(state, question, budget)
     settings = {**limits, **question.options}
     job = SolveJob.start(question.graph, budget, state.strategy, cache=True, known=known, **settings)
     shown = None
@@ -80,37 +80,37 @@ def solve(state: State, cancelled: threading.Event) -> None:
                 break
             reports = _on_graph(question, job.poll())
             with state.lock:  # other kinds may be chosen meanwhile, and what is known for them is on the screen then
-                shown = _hear(state, reports, shown) if state.kinds == kinds else shown
+                shown = _record(state, reports, shown) if state.kinds == kinds else shown
         last_reports = _on_graph(question, job.poll())
         solution = question.solution(job.solution())
         before = state.frontier
-        join(state, graph, [solution], kinds=question.kinds)
+        add_to_frontier(state, graph, [solution], kinds=question.kinds)
         was_known = solution.schedule is not None and solution.status is Status.OPTIMAL and job.was_known
         known_words = "its schedule was known before" if was_known else ""
         remarks = [remark for remark in (remark_on(graph, solution), known_words, *job.remarks) if remark]
         with state.lock:
             if state.kinds == kinds:
-                _hear(state, last_reports, shown)
+                _record(state, last_reports, shown)
                 shown_answer = question.shown(solution, kinds)
-                cheaper = _cheaper(state, best_of(before, budget), shown_answer)
+                cheaper = _cheaper(state, _best_within(before, budget), shown_answer)
                 _finish(state, shown_answer, cancelled.is_set(), job.from_cache, remarks, bool(job.remarks), cheaper)
     finally:
-        prepare()
+        prepare_process()
 
 
-def wants_the_cheapest(state: State) -> bool:
+def _seeks_optimum(state: State) -> bool:
     """Whether the strategy is asked for the cheapest schedule of all, not for one of its own kind."""
     method, graph = method_of(state.strategy), state.graph
     by_name = graph is not None and graph.has_choices and "implementations" in state.options
     return method is not None and graph is not None and method.proves_infeasible(graph) and not by_name
 
 
-def best_of(frontier: Frontier | None, budget: int) -> Solution | None:
+def _best_within(frontier: Frontier | None, budget: int) -> Solution | None:
     """The best known solution within a budget, if there is one."""
     return None if frontier is None else frontier.best(budget)
 
 
-def known_answer(state: State, question: StateQuestion, budget: int) -> Answer:
+def warm_start(state: State, question: SolveRequest, budget: int) -> Answer:
     """What is known of a question on the state's graph: the curve's schedule and bound, or that on the screen.
 
     Where the strategy is asked about default implementations alone, or for implementations by name, the curve is about
@@ -118,7 +118,7 @@ def known_answer(state: State, question: StateQuestion, budget: int) -> Answer:
     """
     if question.selection is not None:
         return Answer(None)
-    best, shown = best_of(state.frontier, budget), state.schedule
+    best, shown = _best_within(state.frontier, budget), state.schedule
     schedules = [] if best is None or best.schedule is None else [best.schedule]
     if shown is not None and shown.graph is state.graph and Plan.peak_of(shown) <= budget:
         schedules.append(shown)
@@ -126,7 +126,7 @@ def known_answer(state: State, question: StateQuestion, budget: int) -> Answer:
     return Answer(min(schedules, key=lambda schedule: schedule.cost, default=None), bound)
 
 
-def prepare() -> None:
+def prepare_process() -> None:
     """Start the next solve's process now; what keeps it from starting is said by the solve that needs it."""
     from remat_explorer.solvers.jobs.solve_job import SolveJob
 
@@ -145,7 +145,7 @@ def _options(state: State) -> dict[str, Any]:
     return dict(state.options)
 
 
-def _on_graph(question: StateQuestion, reports: Sequence[Progress]) -> list[Progress]:
+def _on_graph(question: SolveRequest, reports: Sequence[Progress]) -> list[Progress]:
     """Reports with their schedules on the state's graph."""
     return [
         report if report.schedule is None else replace(report, schedule=question.schedule(report.schedule))
@@ -153,11 +153,11 @@ def _on_graph(question: StateQuestion, reports: Sequence[Progress]) -> list[Prog
     ]
 
 
-def _hear(state: State, reports: Sequence[Progress], shown: Schedule | None) -> Schedule | None:
+def _record(state: State, reports: Sequence[Progress], shown: Schedule | None) -> Schedule | None:
     """Note all reports and show the last, which holds the best of those before it; returns its schedule."""
     history = state.history
     for report in reports:
-        history = with_progress(history, report)
+        history = extend_history(history, report)
     state.history = history
     for report in reports[-1:]:
         _show(state, report, report.schedule is not shown)
@@ -182,7 +182,7 @@ def _is_dearer(state: State, schedule: Schedule) -> bool:
     """Whether the screen shows a cheaper schedule within the budget, and the strategy is asked for the cheapest."""
     shown = state.schedule
     return (
-        wants_the_cheapest(state)
+        _seeks_optimum(state)
         and shown is not None
         and shown.graph is schedule.graph
         and Plan.peak_of(shown) <= state.budget
@@ -195,7 +195,7 @@ def _cheaper(state: State, best: Solution | None, answer: Solution) -> Solution 
 
     That happens where what is known is none of the strategy's schedules.
     """
-    if best is None or best.cost is None or not wants_the_cheapest(state):
+    if best is None or best.cost is None or not _seeks_optimum(state):
         return None
     return best if answer.cost is None or best.cost < answer.cost else None
 
@@ -213,15 +213,15 @@ def _finish(
     if shown.schedule is not None:
         show_schedule(state, shown.schedule, shown)
     if solution.schedule is not None:
-        text, tone = describe(solution, was_cancelled, from_cache)
+        text, tone = describe_result(solution, was_cancelled, from_cache)
     elif was_cancelled:
         text, tone = "Cancelled before a schedule was found; the screen shows the one from before.", "warning"
     else:
         text, tone = _explain(state, solution)
         text += " Found in the cache." if from_cache else ""
     if cheaper is not None:
-        overhead, found_by = format_overhead(cheaper.overhead or 0.0), strategy_words(cheaper.strategy)
-        text = text.replace(STAYS, "").rstrip(" .")
+        overhead, found_by = format_overhead(cheaper.overhead or 0.0), describe_strategy(cheaper.strategy)
+        text = text.replace(_STAYS, "").rstrip(" .")
         text += f" · the screen shows a cheaper schedule, overhead {overhead}, found before by {found_by}"
     if is_warning:
         tone = "error" if tone == "error" else "warning"
@@ -235,10 +235,10 @@ def _explain(state: State, solution: Solution) -> tuple[str, str]:
         reason = f"{solution.strategy!r} has no schedule within {budget}"
         if smallest is not None and not remark_on(smallest.schedule.graph, solution):
             reason = smallest.explain_infeasible(solution.strategy, solution.budget)
-        return f"{reason[0].upper()}{reason[1:]}. {STAYS}", "error"
+        return f"{reason[0].upper()}{reason[1:]}. {_STAYS}", "error"
     hint = f"; the smallest budget known to be feasible is {format_bytes(smallest.known_feasible)}" if smallest else ""
     ended = f", ended by {solution.limit}" if solution.limit else ""
     return (
         f"No schedule found within {budget} in {format_seconds(solution.seconds)}{ended}{hint}. "
-        f"Give it more time or memory. {STAYS}"
+        f"Give it more time or memory. {_STAYS}"
     ), "warning"

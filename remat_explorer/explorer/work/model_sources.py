@@ -28,7 +28,7 @@ from remat_explorer.permissions import Permissions
 
 
 @dataclass(frozen=True)
-class Inputs:
+class ModuleInputs:
     """What to execute: a module, its example inputs, and the loss of its output."""
 
     module: Any
@@ -41,7 +41,7 @@ class Inputs:
         """Module, args, kwargs and loss, as `capture`, `profile` and `measure` take them."""
         return self.module, self.args, self.kwargs, self.loss
 
-    def on(self, device: str) -> Inputs:
+    def on(self, device: str) -> ModuleInputs:
         """The same on a device, where they are captured, measured and executed; as they are if they lie there.
 
         Raises:
@@ -53,13 +53,13 @@ class Inputs:
         if home.type == "meta" or home == torch_device(device):
             return self
         placed = place(self.module, self.args, self.kwargs, device)
-        return Inputs(placed.model, placed.args, placed.kwargs, self.loss)
+        return ModuleInputs(placed.model, placed.args, placed.kwargs, self.loss)
 
 
 # Sizes to begin with: a quarter of the memory or more, mostly a half, can be saved, and a laptop executes a step in
 # seconds (of vgg, fcn8 and the transformers, with their many parameters, a measurement takes a minute or two). The
 # models of models/large run on no laptop; they are solved and studied.
-BEGIN: dict[str, dict[str, int]] = {
+DEFAULT_SIZES: dict[str, dict[str, int]] = {
     "bert": {"batch": 8, "sequence": 128},
     "chain": {"batch": 4096},
     "densenet121": {"batch": 16, "image": 64},
@@ -97,33 +97,33 @@ NO_MODULE = "This is a graph without a module, so nothing can run."
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedModel:
     """A graph, what to execute it with or why there is nothing, and the sizes that the zoo chose."""
 
     graph: Graph
-    inputs: Inputs | None = None
+    inputs: ModuleInputs | None = None
     batch: int = 0
     image: int | tuple[int, int] | None = None
     no_inputs: str = NO_MODULE
 
 
-LARGEST_WEIGHTS = 2**30  # of a model of the zoo that the explorer also runs, bytes
+MAX_WEIGHT_BYTES = 2**30  # of a model of the zoo that the explorer also runs, bytes
 
 
 NO_WEIGHTS = "This model's weights are not made here, because they are large, so nothing can run."
 
 
-Source = Callable[[State], Loaded]
+ModelLoader = Callable[[State], LoadedModel]
 
 
-def from_zoo(state: State) -> Loaded:
+def load_zoo_model(state: State) -> LoadedModel:
     """The zoo's model of the state's name, batch and image size."""
     from remat_explorer import models
     from remat_explorer.capture import capture
     from remat_explorer.capture.step.placement import torch_device
 
     torch_device(state.device)  # what the explorer shows can also be run
-    begin = BEGIN.get(state.model, {})
+    begin = DEFAULT_SIZES.get(state.model, {})
     chosen = models.load(
         state.model,
         state.batch or begin.get("batch"),
@@ -134,35 +134,44 @@ def from_zoo(state: State) -> Loaded:
     size = chosen.image
     square = size[0] if size and size[0] == size[1] else size
     kinds = kinds_to_capture(state.implementations)
-    runs = chosen.weight_bytes <= LARGEST_WEIGHTS
+    runs = chosen.weight_bytes <= MAX_WEIGHT_BYTES
     if kinds:
         module = chosen.module if runs else chosen.shapes
         graph = replace(capture(module, chosen.args, implementations=kinds), name=chosen.name)
     else:
         graph = chosen.graph
-    return Loaded(graph, Inputs(chosen.module, chosen.args) if runs else None, chosen.batch, square, NO_WEIGHTS)
+    return LoadedModel(
+        graph, ModuleInputs(chosen.module, chosen.args) if runs else None, chosen.batch, square, NO_WEIGHTS
+    )
 
 
-def from_module(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, loss: Any) -> Source:
+def module_loader(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, loss: Any) -> ModelLoader:
     """The person's own module."""
 
-    def capture_it(state: State) -> Loaded:
+    def capture_it(state: State) -> LoadedModel:
         from remat_explorer.capture import capture
 
-        kinds, inputs = kinds_to_capture(state.implementations), Inputs(module, args, kwargs, loss).on(state.device)
-        return Loaded(capture(*inputs.given, implementations=kinds), inputs)
+        kinds, inputs = (
+            kinds_to_capture(state.implementations),
+            ModuleInputs(module, args, kwargs, loss).on(state.device),
+        )
+        return LoadedModel(capture(*inputs.given, implementations=kinds), inputs)
 
     return capture_it
 
 
-def from_graph(graph: Graph) -> Source:
+def graph_loader(graph: Graph) -> ModelLoader:
     """A graph without a module."""
-    return lambda state: Loaded(graph)
+    return lambda state: LoadedModel(graph)
 
 
-FUNCTION = "make_model"
-LISTED, LOOKED_AT, LARGEST = 20, 300, 500_000  # files at most, files that are opened at most, bytes of a file at most
-DEFINITION = re.compile(rf"^(?:async\s+)?def\s+{FUNCTION}\b", re.MULTILINE)
+_FUNCTION = "make_model"
+MAX_LISTED, _MAX_READ, _MAX_FILE_BYTES = (
+    20,
+    300,
+    500_000,
+)  # files at most, files that are opened at most, bytes of a file at most
+_DEFINITION = re.compile(rf"^(?:async\s+)?def\s+{_FUNCTION}\b", re.MULTILINE)
 
 
 def list_model_files(folder: Path) -> list[str]:
@@ -178,30 +187,34 @@ def list_model_files(folder: Path) -> list[str]:
     ['net.py:make_model']
     """
     try:
-        files = sorted(folder.glob("*.py"))[:LOOKED_AT]
+        files = sorted(folder.glob("*.py"))[:_MAX_READ]
     except OSError:
         return []
     names = []
     for file in files:
         with contextlib.suppress(OSError):
-            if file.is_file() and file.stat().st_size <= LARGEST and _defines(file.read_text("utf-8", "replace")):
-                names.append(f"{file.name}:{FUNCTION}")
-        if len(names) == LISTED:
+            if (
+                file.is_file()
+                and file.stat().st_size <= _MAX_FILE_BYTES
+                and _defines(file.read_text("utf-8", "replace"))
+            ):
+                names.append(f"{file.name}:{_FUNCTION}")
+        if len(names) == MAX_LISTED:
             break
     return names
 
 
 def _defines(source: str) -> bool:
-    if FUNCTION not in source:
+    if _FUNCTION not in source:
         return False
     try:
         body = ast.parse(source).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return DEFINITION.search(source) is not None
-    return any(isinstance(node, ast.FunctionDef) and node.name == FUNCTION for node in body)
+        return _DEFINITION.search(source) is not None
+    return any(isinstance(node, ast.FunctionDef) and node.name == _FUNCTION for node in body)
 
 
-def from_file(state: State) -> Loaded:
+def load_from_file(state: State) -> LoadedModel:
     """What the function of the state's model, "path/to/file.py:function", makes; the file is read anew.
 
     Raises:
@@ -210,23 +223,23 @@ def from_file(state: State) -> Loaded:
     """
     from remat_explorer.capture import capture
 
-    text = state.model if not state.model.endswith(".py") else f"{state.model}:{FUNCTION}"
+    text = state.model if not state.model.endswith(".py") else f"{state.model}:{_FUNCTION}"
     made = load_model_file(text)
-    path, inputs = Path(text.rpartition(":")[0]), Inputs(made.module, made.make_args(), made.kwargs, made.loss)
+    path, inputs = Path(text.rpartition(":")[0]), ModuleInputs(made.module, made.make_args(), made.kwargs, made.loss)
     inputs = inputs.on(state.device)
     try:
         with explained(path, f"capturing the model of {str(path)!r}", leave=RematError):
             kinds = kinds_to_capture(state.implementations)
             graph = capture(*inputs.given, implementations=kinds)
-            return Loaded(graph, inputs)
+            return LoadedModel(graph, inputs)
     except RematError as error:  # which names the line, where the model itself went wrong
         raise error if isinstance(error, ModelError) else ModelError(f"{str(path)!r}: {error}") from error
 
 
-DEFAULT_MODEL = "residual_net"
+_DEFAULT_MODEL = "residual_net"
 
 
-class Sources:
+class ModelSources:
     """All models that can be chosen, by name.
 
     Args:
@@ -247,7 +260,7 @@ class Sources:
         UnknownNameError: if ``model`` is a name that does not exist; near matches are listed.
 
     >>> from remat_explorer.instances import linear
-    >>> sources = Sources(graph=linear(8))
+    >>> sources = ModelSources(graph=linear(8))
     >>> sources.names()[0], "vgg16" in sources.names(), sources.has_sizes("vgg16"), sources.has_sizes(sources.first)
     ('linear8', True, True, False)
     """
@@ -266,12 +279,12 @@ class Sources:
         self.has_choices = graph is not None and graph.has_choices
         self._own, self.device = None, "cpu"
         if graph is not None:
-            self.first, self._own = self._free(graph.name), from_graph(graph)
+            self.first, self._own = self._free(graph.name), graph_loader(graph)
         elif model is None or isinstance(model, str):
-            self.first = model or DEFAULT_MODEL
+            self.first = model or _DEFAULT_MODEL
             self._require(self.first)
         else:
-            self.first, self._own = self._free(type(model).__name__), from_module(model, tuple(args), kwargs, loss)
+            self.first, self._own = self._free(type(model).__name__), module_loader(model, tuple(args), kwargs, loss)
             self.device = _home(model)
 
     def names(self) -> list[str]:
@@ -287,7 +300,7 @@ class Sources:
         """Whether batch and image size of a model can be chosen."""
         return not (self._own and name == self.first) and not is_model_file(name)
 
-    def load(self, state: State) -> Loaded:
+    def load(self, state: State) -> LoadedModel:
         """The state's model.
 
         Raises:
@@ -296,7 +309,7 @@ class Sources:
         if self._own is not None and state.model == self.first:
             return self._own(state)
         self._require(state.model)
-        return from_file(state) if is_model_file(state.model) else from_zoo(state)
+        return load_from_file(state) if is_model_file(state.model) else load_zoo_model(state)
 
     def _require(self, name: str) -> None:
         if is_model_file(name):
@@ -317,4 +330,4 @@ def _home(module: Any) -> str:
 
 def _zoo() -> list[str]:
     """Names of the zoo's models, from a table here: the zoo itself imports torch, for which no screen should wait."""
-    return list(BEGIN)
+    return list(DEFAULT_SIZES)
