@@ -1,10 +1,16 @@
 """The widgets of the explorer's page: modules that hear the kernel even where the page was slow to open, and their end.
 
 ipywidgets keeps every widget until it is closed, and closing one leaves its layout, its style and its children open.
+
+@@ sharing: Traits that a widget and the state have in common: given to the page, and taken from it.
+
+A message of the page may change several traits, and its answer is drawn from all of them. So they are given and taken
+together: one by one, what a view sends after the first would be the old values of the others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,7 +18,27 @@ import anywidget
 import ipywidgets as w
 import traitlets as t
 
-HEARING = Path(__file__).parent / "hearing.js"
+from remat_explorer.explorer.state.state import State
+
+
+def give(state: State, widget: w.Widget, names: Iterable[str]) -> None:
+    """Set traits of the widget, in one message; tuples are lists there. None is taken back before all are there."""
+    with widget.hold_sync(), widget.hold_trait_notifications():
+        for name in names:
+            value = getattr(state, name)
+            setattr(widget, name, list(value) if isinstance(value, tuple) else value)
+
+
+def take(state: State, widget: w.Widget, names: tuple[str, ...]) -> None:
+    """Set traits of the state to what the page made of them; where the state takes something else, it is given back."""
+    with state.at_once():
+        for name in names:
+            value = getattr(widget, name)
+            setattr(state, name, tuple(value) if isinstance(value, list) else value)
+    give(state, widget, names)
+
+
+HEARING = Path(__file__).parent / "page_widget.js"
 OFFERS = "export default "
 PACKAGE = __name__.rpartition(".")[0]
 
@@ -41,7 +67,7 @@ class PageWidget(anywidget.AnyWidget):
     anywidget would have a file tell every widget when it changes, so that none is ever freed.
 
     Attributes:
-        module: the text of `_esm` without `hearing.js`, for a page that has no kernel.
+        module: the text of `_esm` without `page_widget.js`, for a page that has no kernel.
         probed: changed by the page, by which it finds its model.
     """
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from remat_explorer.explorer.page_widget import hearing
-from remat_explorer.explorer.plots.live_figure import LATER
-from remat_explorer.explorer.plots.plots_page import PlotsPage
+from remat_explorer.explorer.plots_view import LATER, PlotsPage
 from tests.browser.explorer_page import ON_SCREEN, await_idle, status
 from tests.browser.lab import open_notebook, run_cell, write_notebook
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.explorer.controls.budget_view import BudgetView
-from remat_explorer.explorer.memory_map.map_view import MemoryView
-from remat_explorer.explorer.model_graph.model_view import ModelView
-from remat_explorer.explorer.plots.plots_view import PlotsView
+from remat_explorer.explorer.budget_view import BudgetView
+from remat_explorer.explorer.memory_view import MemoryView
+from remat_explorer.explorer.model_view import ModelView
+from remat_explorer.explorer.plots_view import PlotsView
 from remat_explorer.explorer.work import loading, solving
 from remat_explorer.explorer.work.screen import add_to_frontier
 from remat_explorer.solution import Status

@@ -11,9 +11,9 @@ import torch
 import remat_explorer as rx
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.explanations import explain_value
-from remat_explorer.explorer.controls.controls import Controls
-from remat_explorer.explorer.controls.implementations_view import ImplementationsView
-from remat_explorer.explorer.matrices.matrices import MatrixView
+from remat_explorer.explorer.controls import Controls
+from remat_explorer.explorer.implementations_view import ImplementationsView
+from remat_explorer.explorer.matrices import MatrixView
 from remat_explorer.explorer.panels.case_view import CaseView, others_of
 from remat_explorer.explorer.panels.explain_panel import explanation_html
 from remat_explorer.explorer.panels.panels import Panels

@@ -12,9 +12,9 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.errors import SolutionError, SolverError, UnknownNameError
-from remat_explorer.explorer.controls.budget_view import BudgetSlider, BudgetView
-from remat_explorer.explorer.controls.controls import Controls
-from remat_explorer.explorer.explorer_page import ExplorerPage
+from remat_explorer.explorer.app import ExplorerPage
+from remat_explorer.explorer.budget_view import BudgetSlider, BudgetView
+from remat_explorer.explorer.controls import Controls
 from remat_explorer.explorer.state.strategy_choice import default_implementations, unsuitable_strategies
 from remat_explorer.explorer.work.model_sources import ModelSources
 from remat_explorer.graph import Value, operation

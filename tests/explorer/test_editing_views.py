@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.explorer.export.exporting import require_kind, write
-from remat_explorer.explorer.matrices.matrices import MatrixView
+from remat_explorer.explorer.export import require_kind, write
+from remat_explorer.explorer.matrices import MatrixView
 from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.driver import Driver

@@ -11,8 +11,8 @@ from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.capture.step import placement
-from remat_explorer.explorer.panels.clickable import Click
 from remat_explorer.explorer.panels.execution_panel import ExecutionPanel
+from remat_explorer.explorer.panels.side_panel import Click
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work import executing
 from remat_explorer.explorer.work.model_sources import ModelSources, ModuleInputs

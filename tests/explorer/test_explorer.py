@@ -14,8 +14,7 @@ from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.errors import QuantityError, UnknownNameError
-from remat_explorer.explorer.controls.control_texts import parse_image
-from remat_explorer.explorer.controls.status_line import status_html
+from remat_explorer.explorer.controls import parse_image, status_html
 from remat_explorer.explorer.work import loading
 from remat_explorer.quantities import format_bytes
 from remat_explorer.solvers import STRATEGIES

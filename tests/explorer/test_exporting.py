@@ -12,7 +12,7 @@ from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.errors import RematError, UnknownNameError
-from remat_explorer.explorer.export.exporting import EXPORTS, free_path, origin
+from remat_explorer.explorer.export import EXPORTS, free_path, origin
 from remat_explorer.explorer.work.executing import describe_proof
 from remat_explorer.solvers import Frontier
 from tests.explorer.test_live_page import opened
@@ -155,7 +155,7 @@ def test_a_picture_of_the_browser_is_written_where_it_was_asked_for(chain: Any) 
 
 def test_a_download_comes_in_parts_that_make_the_file(chain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[Any] = []
-    monkeypatch.setattr("remat_explorer.explorer.export.export_view.CHUNK", 100)
+    monkeypatch.setattr("remat_explorer.explorer.export.CHUNK", 100)
     chain._export.widget.send = lambda message, buffers=None: sent.append((message, buffers))
     chain._export._heard(None, {"did": "choose", "kind": "solution", "download": True}, [])
     content = b"".join(buffers[0] for _, buffers in sent)

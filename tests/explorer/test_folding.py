@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import traitlets
 
-from remat_explorer.explorer.live_page.recording import Recording
-from remat_explorer.explorer.matrices.matrices import MatrixView
-from remat_explorer.explorer.model_graph.model_view import ModelView, layout_of
+from remat_explorer.explorer.matrices import MatrixView
+from remat_explorer.explorer.model_view import ModelView, layout_of
+from remat_explorer.explorer.recording import Recording
 from remat_explorer.explorer.state.navigation import MIN_FOLDED_OPERATIONS
 from remat_explorer.explorer.state.state import State
 from remat_explorer.figures.model_graph import folded_picture

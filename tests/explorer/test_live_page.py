@@ -18,10 +18,7 @@ import pytest
 import remat_explorer as rx
 from remat_explorer.explanations import explain_value
 from remat_explorer.explorer.live_page import live_page
-from remat_explorer.explorer.live_page.explanations import StatementPlaces, explanations
-from remat_explorer.explorer.live_page.patterns import GAP, patterns
-from remat_explorer.explorer.live_page.recording import Recording
-from remat_explorer.explorer.matrices.matrix_cells import MatrixCells
+from remat_explorer.explorer.matrices import MatrixCells
 from remat_explorer.explorer.panels.explain_panel import (
     OF_REASON,
     OF_SCHEDULE,
@@ -29,7 +26,9 @@ from remat_explorer.explorer.panels.explain_panel import (
     stage_parts,
     value_template,
 )
-from remat_explorer.explorer.panels.markup import filled
+from remat_explorer.explorer.panels.side_panel import filled
+from remat_explorer.explorer.recorded_points import StatementPlaces, explanations
+from remat_explorer.explorer.recording import GAP, Recording, patterns
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.executing import describe_proof
 from remat_explorer.plan import Plan

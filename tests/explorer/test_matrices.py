@@ -10,8 +10,7 @@ import pytest
 import traitlets
 
 import remat_explorer as rx
-from remat_explorer.explorer.matrices.matrices import MatrixView
-from remat_explorer.explorer.matrices.matrix_cells import COMPUTATIONS, LEVELS, MatrixCells, difference_planes, labels
+from remat_explorer.explorer.matrices import COMPUTATIONS, LEVELS, MatrixCells, MatrixView, difference_planes, labels
 from remat_explorer.explorer.state.state import State
 from remat_explorer.figures.schedule_heatmap import (
     BOTH,

@@ -11,9 +11,11 @@ import pytest
 import traitlets as t
 
 import remat_explorer as rx
-from remat_explorer.explorer.memory_map.map_cells import (
+from remat_explorer.explorer.memory_view import (
+    KEEP_EVERYTHING,
     OUTSIDE,
     RESIDENT,
+    MemoryView,
     grouped,
     map_colours,
     map_columns,
@@ -21,7 +23,6 @@ from remat_explorer.explorer.memory_map.map_cells import (
     map_names,
     peak_of_other,
 )
-from remat_explorer.explorer.memory_map.map_view import KEEP_EVERYTHING, MemoryView
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.background_searches import Placer, alignment_of
 from remat_explorer.explorer.work.screen import show_schedule

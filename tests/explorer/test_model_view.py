@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remat_explorer.explorer.model_graph.model_view import ModelView, picture_of
+from remat_explorer.explorer.model_view import ModelView, picture_of
 from remat_explorer.explorer.state.state import State
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.explorer.plots.live_figure import live_figure
-from remat_explorer.explorer.plots.plots_view import PlotsView
+from remat_explorer.explorer.plots_view import PlotsView, live_figure
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.screen import choose_solution
 from remat_explorer.figures.memory_stack import stack

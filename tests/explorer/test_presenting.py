@@ -9,9 +9,9 @@ import pytest
 import remat_explorer as rx
 from remat_explorer.errors import QuantityError, UnknownNameError
 from remat_explorer.explorer import Scene
-from remat_explorer.explorer.live_page.recording import Recording
 from remat_explorer.explorer.presentations import PRESENTATIONS
-from remat_explorer.explorer.presenter.presenter_view import PresenterView
+from remat_explorer.explorer.presenter import PresenterView
+from remat_explorer.explorer.recording import Recording
 from remat_explorer.explorer.state.state import PICTURES, State
 from remat_explorer.explorer.work.executing import describe_proof
 from remat_explorer.explorer.work.scenes import ScenePlayer

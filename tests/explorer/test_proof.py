@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from remat_explorer.explorer.measured_run import LEAST, MOST, PLACES, MeasuredRunView, moments, pace
 from remat_explorer.explorer.panels.execution_panel import card_html
 from remat_explorer.explorer.panels.panels import Panels
-from remat_explorer.explorer.plots.measured_run import MeasuredRunView
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.executing import describe_proof
-from remat_explorer.explorer.work.pacing import LEAST, MOST, PLACES, moments, pace
 from remat_explorer.plan import Compute
 from remat_explorer.runtime.comparison import Comparison
 from remat_explorer.runtime.differences.sizes import Difference

@@ -9,7 +9,7 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.errors import QuantityError
-from remat_explorer.explorer.controls.search_field import SearchField
+from remat_explorer.explorer.scrubber import SearchField
 from remat_explorer.explorer.state.navigation import find_operations, next_found
 from remat_explorer.explorer.state.state import State
 

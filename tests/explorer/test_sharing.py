@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.explorer.matrices.matrices import MatrixView
-from remat_explorer.explorer.memory_map.map_view import MemoryView
-from remat_explorer.explorer.model_graph.model_view import ModelView
+from remat_explorer.explorer.matrices import MatrixView
+from remat_explorer.explorer.memory_view import MemoryView
+from remat_explorer.explorer.model_view import ModelView
 from remat_explorer.explorer.state.state import State
 
 

@@ -15,10 +15,9 @@ from torch import nn
 import remat_explorer as rx
 from remat_explorer.explanations import explain_value
 from remat_explorer.explanations.operations import line_of, lines_of, uses_of_lines
-from remat_explorer.explorer.live_page.recording import Recording
-from remat_explorer.explorer.panels.explain_panel import explanation_html
-from remat_explorer.explorer.panels.markup import filled
-from remat_explorer.explorer.panels.source_block import margins, source_part, source_parts
+from remat_explorer.explorer.panels.explain_panel import explanation_html, margins, source_part, source_parts
+from remat_explorer.explorer.panels.side_panel import filled
+from remat_explorer.explorer.recording import Recording
 from remat_explorer.operation_details import SourceFile
 from remat_explorer.permissions import Permissions
 from remat_explorer.plan import Plan

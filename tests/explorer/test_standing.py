@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.explorer.standing import standing_html
+from remat_explorer.explorer.static_view import standing_html
 from tests.explorer.driven import driver_of, settled
 from tests.hostile_names import hostile
 

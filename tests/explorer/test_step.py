@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.explorer.controls.scrubber import Scrubber
-from remat_explorer.explorer.live_page.recording import Recording
-from remat_explorer.explorer.model_graph.model_view import ModelView, picture_of
-from remat_explorer.explorer.model_graph.step_plan import step_plan
+from remat_explorer.explorer.model_view import ModelView, picture_of, step_plan
+from remat_explorer.explorer.recording import Recording
+from remat_explorer.explorer.scrubber import Scrubber
 from remat_explorer.explorer.state.state import State
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.solvers import minimum_budget

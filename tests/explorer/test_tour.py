@@ -6,11 +6,11 @@ from typing import Any
 
 import remat_explorer as rx
 from remat_explorer.explanations import alive_at, recomputed
-from remat_explorer.explorer.controls.tour import STEPS, Tour, TourView
-from remat_explorer.explorer.panels.clickable import Click
 from remat_explorer.explorer.panels.compare_panel import ComparePanel
-from remat_explorer.explorer.panels.peak_panel import PeakPanel
+from remat_explorer.explorer.panels.plan_panel import PeakPanel
+from remat_explorer.explorer.panels.side_panel import Click
 from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.tour import STEPS, Tour, TourView
 from remat_explorer.explorer.work.model_sources import ModelSources
 from tests.explorer.driven import driver_of, settled
 

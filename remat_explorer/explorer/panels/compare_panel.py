@@ -7,9 +7,7 @@ from typing import Any
 import ipywidgets as w
 
 from remat_explorer.explanations.values import in_vain_text
-from remat_explorer.explorer.panels.clickable import Click
-from remat_explorer.explorer.panels.markup import button, note, table, text
-from remat_explorer.explorer.panels.side_panel import SidePanel
+from remat_explorer.explorer.panels.side_panel import Click, SidePanel, button, note, table, text
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.schedule_comparison import (
     compare_with_keep_all,

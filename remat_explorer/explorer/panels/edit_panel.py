@@ -8,9 +8,7 @@ import numpy as np
 
 from remat_explorer.explanations import Mention, alive_at
 from remat_explorer.explanations.wording import cost_text, count
-from remat_explorer.explorer.panels.clickable import Click
-from remat_explorer.explorer.panels.markup import button, link, note, table, text
-from remat_explorer.explorer.panels.side_panel import SidePanel
+from remat_explorer.explorer.panels.side_panel import Click, SidePanel, button, link, note, table, text
 from remat_explorer.explorer.state.edited_schedule import EditedSchedule, why_not_editable
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.editing import (
