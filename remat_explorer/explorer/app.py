@@ -1,7 +1,4 @@
-"""The explorer: views on one state, and everything that can be started.
-
-@@ explorer_page: What the page does for the explorer as a whole: says that its kernel has gone, and names what has no name.
-"""
+"""The explorer: views on one state, and everything that can be started."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""What the controls say and read: tooltips, why a button is disabled, image sizes, devices.
-
-@@ status_line: The line that always says what is going on, and how long it has taken.
-
-@@ controls: What to explore and how to solve it: model, budget and buttons in one row, and every other choice under "More".
-"""
+"""Model, budget and buttons in one row, every other choice under "More", and the line that says what is going on."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Take out what the explorer knows: files in the working directory, under names that are still free.
+"""The button Export: what can be saved in the working directory, where that is allowed, or downloaded.
 
-@@ export_view: The button Export: a menu of what can be saved in the working directory, where that is allowed, or downloaded.
+Files in the working directory get names that are still free. Pictures are made by the browser (`export.js`).
 """
 
 from __future__ import annotations

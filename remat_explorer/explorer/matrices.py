@@ -1,8 +1,7 @@
-"""R, S and U as the bytes that the browser is sent, and the texts of its hover.
+"""R, S and U with one linked cursor, drawn by the browser on canvases; edits by hand in S.
 
-@@ matrix_edits: Edits by hand in the matrix S: what the browser needs for them, and what it asks for.
-
-@@ matrices: R, S and U with one linked cursor, drawn by the browser on canvases.
+`MatrixCells` and `Frame` are what the browser is sent, `MatrixEdits` answers clicks while a schedule is edited, and
+`MatrixView` keeps widget and state together. JavaScript: `matrices.js` on the scripts that `SCRIPTS` names before it.
 """
 
 from __future__ import annotations
@@ -262,7 +261,14 @@ def _change_cells(state: State, cells: dict[str, Any]) -> None:
 
 
 HERE = Path(__file__).parent
-SCRIPTS = ("drawing_tools.js", "matrix_drawing.js", "matrix_frames.js", "canvas_axes.js", "matrix_folds.js", "matrices.js")
+SCRIPTS = (  # in the order in which they build on one another
+    "drawing_tools.js",
+    "matrix_drawing.js",
+    "matrix_frames.js",
+    "canvas_axes.js",
+    "matrix_folds.js",
+    "matrices.js",
+)
 BOTH_WAYS = ("stage", "value", "zoom", "playing", "folded")  # traits that the browser changes too
 FOLLOWED = (*BOTH_WAYS, "budget", "found")
 

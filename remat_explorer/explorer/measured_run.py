@@ -1,6 +1,4 @@
-"""At which pace a measured run is drawn: its own, made slower or faster so that it can be watched.
-
-@@ measured_run: The measured memory draws itself over the prediction, at the pace of the run.
+"""The measured memory draws itself over the prediction, at the pace of the run made slower or faster, to be watched.
 
 It does so when everything has been measured, not while the plan runs. On the CPU the allocations of a run are handed
 over in one piece at its end; and what draws in a browser on the same machine takes a processor from the runs that are

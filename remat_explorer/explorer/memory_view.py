@@ -1,6 +1,6 @@
-"""A plan and where its values lie, as the browser draws them: columns of numbers, and names.
+"""The memory map: every value a rectangle, from where it is computed to where it is freed, at its offset.
 
-@@ map_view: The memory map as a widget, and what keeps it together with the state.
+`map_columns`, `map_lines` and `map_names` are what the browser is sent; `MemoryView` keeps widget and state together.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A plan as the browser replays it: what each computation puts into memory, and what is freed behind it.
+"""The model's graph, drawn by the browser: what the selected stage computes and keeps, who reads what, and the step.
 
-@@ model_view: The model's graph, drawn by the browser: what the selected stage computes and keeps, and who reads what.
+`picture_of` lays a graph out, `step_plan` is a plan as the browser replays it, computation by computation.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""The widgets of the explorer's page: modules that hear the kernel even where the page was slow to open, and their end.
+"""Widgets of the explorer's page: modules that hear the kernel even where the page was slow to open, and their end.
 
 ipywidgets keeps every widget until it is closed, and closing one leaves its layout, its style and its children open.
 
-@@ sharing: Traits that a widget and the state have in common: given to the page, and taken from it.
-
-A message of the page may change several traits, and its answer is drawn from all of them. So they are given and taken
-together: one by one, what a view sends after the first would be the old values of the others.
+`give` and `take` are for traits that widget and state have in common. A message of the page may change several, and its
+answer is drawn from all of them: one by one, what a view sends after the first would be the old values of the others.
 """
 
 from __future__ import annotations

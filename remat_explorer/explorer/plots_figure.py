@@ -1,12 +1,7 @@
-"""Where everything is in the explorer's figure: the trade-off on the left, the memory timeline on the right.
+"""What the explorer's figure shows of a state: the trade-off on the left, the memory timeline on the right.
 
-@@ mark_outlines: Outlines of the figures' markers, for legends in HTML: glyphs of that many shapes are in no common font.
-
-@@ plots_legend: The names of the strategies over the trade-off curve: one line, so that nothing covers the points.
-
-@@ plots_sketch: Trade-off curve and timeline without plotly: they are on the screen before it has come, and gone when it has.
-
-@@ plots_scene: What the explorer's figure shows of a state: traces and layout; what is dear to compute is kept while it holds.
+`PlotsScene` composes plotly's traces and layout, and keeps what is dear to compute. `sketch_html` draws the same
+without plotly, until it has come; `legend_html` names the strategies over the curve.
 """
 
 from __future__ import annotations

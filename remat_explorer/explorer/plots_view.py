@@ -1,7 +1,7 @@
-"""A plotly figure for a page: it survives a reload of the page, and a redraw sends only what has changed.
+"""Trade-off and memory timeline: the one plotly figure of the explorer, which a reload of the page leaves alive.
 
 In: plotly traces and a layout, and a lock that is held whenever the figure changes. Out: a widget (`live_figure`), and
-a `Canvas` that draws further traces and layouts on it.
+a `Canvas` that draws further traces and layouts on it and sends only what has changed. `PlotsView` draws the state.
 
 1. The connection to the page opens once the widget has its data and layout, so a page never shows an empty figure.
 2. Whenever the page asks for the whole state, it gets the present one, not the one the widget was constructed with.
@@ -14,10 +14,6 @@ a `Canvas` that draws further traces and layouts on it.
    layout: a page that has another number has missed a change.
 7. What is said before the page has loaded plotly is kept there; where the page has missed one message, it draws none of
    those that follow (`plotly_later.js`), so that its number stays behind.
-
-@@ plots_page: What the browser does with plotly's figure by itself: the band over the stage, news of clicks and of lost changes.
-
-@@ plots_view: Trade-off and memory timeline: the one plotly figure of the explorer, alive, and its legend.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The figure of each point of the live page's curve: in both themes, with the best points of the curve and with all.
+"""What the live page holds of each point of its curve: plotly's figures, and why each value is or is not in memory.
 
-@@ explanations: Why each value is in memory in each stage of a schedule, or is not: said once for all stages where it is the same.
+Figures are in both themes, with the best points of the curve and with all. What is said of a value is written once for
+all stages in which it is the same.
 """
 
 from __future__ import annotations

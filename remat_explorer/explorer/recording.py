@@ -1,10 +1,7 @@
-"""Where the operations of the model stand in the live page, for each choice of folded blocks that it knows.
+"""What the live page holds: all that the explorer's widgets would be sent while someone explores the curve.
 
-@@ patterns: Texts that differ in their numbers alone, written once, with their numbers in columns, which compress best.
-
-@@ presented: What the live page presents: a run that was measured, and scenes.
-
-@@ recording: What the live page holds: all that the explorer's widgets would be sent while someone explores the curve.
+`Recording` has the curve, `Presented` the measured run and the scenes, `layouts` the model for each choice of folded
+blocks, and `patterns` writes texts that differ in their numbers alone once, with the numbers in columns.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The search: a field, how many operations it finds, and the way from one to the next.
-
-@@ scrubber: The row above the picture: which picture, the stage with its player, what the stage does, and the search.
-"""
+"""The row above the picture: which picture, the stage with its player, what the stage does, and the search."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The case study: the schedule on the screen against plain execution and plain rematerialization, layer by layer.
-
-@@ case_picture: The case study as three inline pictures: lines along the stages, and two rows of bars by layer.
-"""
+"""The case study: the schedule on the screen against plain execution and plain rematerialization, layer by layer."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
-"""Why the selected value is in memory in the selected stage or is not, and what writes it.
+"""Why the selected value is in memory in the selected stage or is not, what writes it, and the person's code for it.
 
-@@ life_strip: When a value is in memory along a plan: its versions as bars, with their reads, and in words.
-
-@@ source_block: The person's own code beside an explanation: lines around the one that a value comes from, with a margin.
-
-Blocks are written once for a graph. Their margins, which say what a schedule keeps and repeats, are places in them.
+The code is in blocks that are written once for a graph; their margins, which say what a schedule keeps and repeats, are
+places in them.
 """
 
 from __future__ import annotations

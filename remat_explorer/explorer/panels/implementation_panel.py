@@ -1,7 +1,4 @@
-"""Workspace against time of the implementations of one operation, as an inline picture.
-
-@@ ways_panel: The implementations of the selected operation: workspace against time, which of them run, and why.
-"""
+"""The implementations of the selected operation: workspace against time, which of them run, and why."""
 
 from __future__ import annotations
 

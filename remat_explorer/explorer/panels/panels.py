@@ -1,7 +1,4 @@
-"""The panel beside the plots: small tabs, the chosen panel, and a legend.
-
-@@ help: What each control, matrix, colour and term means, one sentence each.
-"""
+"""The panel beside the plots: small tabs, the chosen panel, and a legend of terms, colours, controls and strategies."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The statements of the plan around the selected stage, with the memory at each.
-
-@@ peak_panel: What is in memory where it is highest, largest first, and for whom each value is kept.
-"""
+"""Statements of the plan: those around the selected stage, and what is in memory at its peak, largest first."""
 
 from __future__ import annotations
 

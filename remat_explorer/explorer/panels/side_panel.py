@@ -1,8 +1,6 @@
-"""What every panel beside the plots has in common: it draws itself only while it is looked at.
+"""What the panels beside the plots share: HTML whose names, rows and buttons can be clicked, and a base class.
 
-@@ markup: Pieces of HTML that the panels share; every text in them is escaped here.
-
-@@ clickable: HTML in which names, rows and buttons can be clicked: the one mechanism of every panel beside the plots.
+`SidePanel` draws itself only while it is looked at. Every text in the pieces of HTML here is escaped here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The solver as it works: best schedule, lower bound and gap over time.
-
-@@ progress_chart: How a solve closes in on the optimum: the best schedule's cost from above, the lower bound from below.
-"""
+"""The solver as it works: best schedule, lower bound and gap over time, as figures and as a chart."""
 
 from __future__ import annotations
 

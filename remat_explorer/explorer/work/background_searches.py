@@ -1,8 +1,7 @@
-"""A budget that was set: the best known schedule for it at once, and then a better one, found in the background.
+"""Searches that nobody has to start, and that give way to whatever a person starts.
 
-@@ sweeper: The trade-off curve in the background: a sweep that gives way to everything that a person starts.
-
-@@ placing: Where the values of the plan on the screen lie in memory: at once by first fit, then better, in the background.
+`Improver` shows the best known schedule for a budget at once and then looks for a better one, `Sweeper` fills the
+trade-off curve, and `Placer` says where the values of the plan lie in memory: by first fit at once, then better.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class Driver(EditingMethods, FitMethods):
         self.cancel()
 
     def close(self) -> None:
-        """End all work, wait `_CLOSE_SECONDS` seconds at most for it, and let go of model, graph and all that was found."""
+        """End all work, wait a few seconds at most for it, and let go of model, graph and all that was found."""
         state, end = self.state, time.monotonic() + _CLOSE_SECONDS
         with state.lock:  # nothing can begin in between because of what has just changed
             self.stop()

@@ -1,6 +1,6 @@
 """A schedule that is edited by hand: what each step puts on the screen, how it stands, and who judges it.
 
-@@ by_hand: Editing a schedule by hand, as methods: what clicks on S and the buttons of the panel do, and what scripts drive.
+`EditingMethods` is the part of `Driver` that scripts call; clicks and buttons call the functions.
 """
 
 from __future__ import annotations
@@ -235,8 +235,8 @@ class EditingMethods:
 
     >>> import remat_explorer as rx
     >>> from remat_explorer.explorer.work.driver import Driver
-    >>> from remat_explorer.explorer.work.model_sources import Sources
-    >>> driver = Driver(State(improve=False, sweep=False), Sources(graph=rx.linear(8)), 8)
+    >>> from remat_explorer.explorer.work.model_sources import ModelSources
+    >>> driver = Driver(State(improve=False, sweep=False), ModelSources(graph=rx.linear(8)), 8)
     >>> driver.wait(60)
     True
     >>> driver.edit("everything")

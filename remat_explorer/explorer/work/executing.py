@@ -1,10 +1,7 @@
-"""Execute the solution on the screen, and say in one line how prediction and measurement agree.
+"""Execute the solution on the screen, and say how prediction and measurement agree.
 
-@@ measuring_first: What is explored with estimated costs gets measured ones before it runs, so that its prediction has all workspace.
-
-What is on the screen is what runs, and the budget stays the one that was chosen, whether they still fit or not.
-
-@@ proof: What an execution has proven, in one line.
+What is explored with estimated costs gets measured ones before it runs, so that its prediction has all workspace. What
+is on the screen is what runs, and the budget stays the one that was chosen, whether they still fit or not.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """From a model's name, module or graph to a training graph with its budget marks, in the background.
 
-@@ measured_costs: Costs and workspace as the device has them, in place of estimates, with a word where they cannot be had.
+Costs and workspace are estimates, or measured on the device, with a word where that is not possible.
 """
 
 from __future__ import annotations

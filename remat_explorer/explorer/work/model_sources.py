@@ -1,13 +1,4 @@
-"""Where a model of a given name comes from: the person's own, the zoo, or a file of the working directory.
-
-@@ inputs: What Execute runs: a module with its example inputs.
-
-@@ begin_sizes: Sizes of the zoo's models to begin with, where the person has not chosen any: activations dominate.
-
-@@ training_graphs: Loaded graphs.
-
-@@ model_files: Model files of the working directory: which there are, and how one of them is loaded.
-"""
+"""Where a model of a given name comes from: the person's own, the zoo, or a file of the working directory."""
 
 from __future__ import annotations
 

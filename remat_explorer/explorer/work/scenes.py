@@ -1,7 +1,4 @@
-"""Scenes of a presentation: what is on the screen, and what is said of it with the numbers of the schedule there.
-
-@@ presenting: Shows the scenes of a presentation, one after the other.
-"""
+"""Scenes of a presentation: what is on the screen, and what is said of it with the numbers of the schedule there."""
 
 from __future__ import annotations
 

@@ -1,12 +1,7 @@
-"""What is on the screen.
+"""What is put on the screen: a schedule with its solution, the best known one for a budget, and where to look first.
 
-@@ looking: Where to look first, as long as nobody has looked elsewhere.
-
-@@ frontiers: The trade-off curve grows: points of sweeps and of single solves join what is known of a graph.
-
-@@ best_known: The best known schedule within a budget: what the screen shows at once, before anything is solved.
-
-@@ choosing: Make a known solution the current one: a point of the trade-off curve, its neighbour, or that of other kinds.
+Whatever is found joins the trade-off curve (`add_to_frontier`), from which `show_best_known` takes what it shows before
+anything is solved.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Solve in a process of its own, show every incumbent, and say how good it is.
-
-@@ history: How a solve went: the moments at which its best schedule or its bound changed.
-"""
+"""Solve in a process of its own, show every incumbent, keep its history, and say how good the result is."""
 
 from __future__ import annotations
 
@@ -29,8 +26,8 @@ MAX_HISTORY = 400  # moments that are kept of one solve
 def extend_history(history: tuple[HistoryPoint, ...], progress: Progress) -> tuple[HistoryPoint, ...]:
     """The history with one more report.
 
-    Of a stretch in which nothing changed the first and the last moment stay; beyond `MAX_HISTORY` every other one goes, but
-    for the first and the last.
+    Of a stretch in which nothing changed the first and the last moment stay; beyond `MAX_HISTORY` every other one goes,
+    but for the first and the last.
 
     >>> history = ()
     >>> for second in range(5):
