@@ -35,34 +35,6 @@ from remat_explorer.explorer.work.driver import Driver
 from remat_explorer.explorer.work.model_sources import NO_MODULE, ModelSources
 from remat_explorer.graph import Graph
 
-
-class ExplorerPage(PageWidget):
-    """A line above the explorer, empty as long as its kernel answers, for no kernel can say that it has gone.
-
-    It remembers in the browser whether the fields under "More" were open, for the explorers that are shown next. And it
-    gives the page what ipywidgets has no trait for: the stage slider's name, that buttons are tabs, and what is to be
-    said of entries of a list: the strategies that the graph is not for, which cannot be chosen, or in part only.
-    """
-
-    more = t.Bool(False).tag(sync=True)
-    fits = t.Dict({}).tag(sync=True)
-    _esm = Path(__file__).parent / "app.js"
-
-    def __init__(self, state: State) -> None:
-        super().__init__(more=state.more)
-        self.observe(lambda change: setattr(state, "more", change["new"]), "more")
-        state.observe(lambda change: setattr(self, "more", change["new"]), "more")
-        state.observe(self._tell_fits, "graph")
-        self._state = state
-        self._tell_fits()
-
-    def _tell_fits(self, change: Any = None) -> None:
-        graph = self._state.graph
-        self.fits = (
-            {name: asdict(fit) for name, fit in unsuitable_strategies(graph).items()} if graph is not None else {}
-        )
-
-
 SETTINGS = (
     "batch",
     "budget",
@@ -276,3 +248,30 @@ class Explorer(Driver, w.VBox):
         """
         require_arguments(Explorer.export, locals())
         return self._export.export(kind, path)
+
+
+class ExplorerPage(PageWidget):
+    """A line above the explorer, empty as long as its kernel answers, for no kernel can say that it has gone.
+
+    It remembers in the browser whether the fields under "More" were open, for the explorers that are shown next. And it
+    gives the page what ipywidgets has no trait for: the stage slider's name, that buttons are tabs, and what is to be
+    said of entries of a list: the strategies that the graph is not for, which cannot be chosen, or in part only.
+    """
+
+    more = t.Bool(False).tag(sync=True)
+    fits = t.Dict({}).tag(sync=True)
+    _esm = Path(__file__).parent / "app.js"
+
+    def __init__(self, state: State) -> None:
+        super().__init__(more=state.more)
+        self.observe(lambda change: setattr(state, "more", change["new"]), "more")
+        state.observe(lambda change: setattr(self, "more", change["new"]), "more")
+        state.observe(self._tell_fits, "graph")
+        self._state = state
+        self._tell_fits()
+
+    def _tell_fits(self, change: Any = None) -> None:
+        graph = self._state.graph
+        self.fits = (
+            {name: asdict(fit) for name, fit in unsuitable_strategies(graph).items()} if graph is not None else {}
+        )

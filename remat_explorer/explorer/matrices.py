@@ -38,6 +38,227 @@ from remat_explorer.schedule.runs import memory_before
 
 LEVELS = 65535  # U travels as 16 bits: fine enough for three digits, a quarter of int64
 COMPUTATIONS = 4  # of computation; a cell of R is its kind plus 4 times the number of the implementation
+STEPS = {"undo": EditedSchedule.undo, "redo": EditedSchedule.redo}
+HERE = Path(__file__).parent
+SCRIPTS = (  # in the order in which they build on one another
+    "drawing_tools.js",
+    "matrix_drawing.js",
+    "matrix_frames.js",
+    "canvas_axes.js",
+    "matrix_folds.js",
+    "matrices.js",
+)
+BOTH_WAYS = ("stage", "value", "zoom", "playing", "folded")  # traits that the browser changes too
+FOLLOWED = (*BOTH_WAYS, "budget", "found")
+
+
+class MatrixView:
+    """Keeps the widget together with the state: schedules, cursor, zoom, marks, budget, player and theme."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.widget = Matrices()
+        self._edits = MatrixEdits(state, self.widget)
+        self._named: Graph | None = None
+        self._frames: dict[Schedule, Frame] = {}  # of the curve, by peak
+        self._drawn: tuple[Schedule | None, Schedule | None] = (None, None)
+        state.observe(self._draw, ["schedule", "other"])
+        state.observe(self._move, FOLLOWED)
+        state.observe(self._follow, ["stage", "value"])
+        state.observe(self._switch, ["picture", "colouring"])
+        state.observe(self._keep_curve, ["frontier", "sweeping", "editing", "schedule"])
+        self.widget.observe(self._take, BOTH_WAYS)
+        self.widget.observe(lambda change: setattr(state, "theme", change["new"]), "theme")
+        self.widget.on_msg(self._asked)
+        self._draw()
+        self._switch()
+
+    def _draw(self, change: Any = None) -> None:
+        schedule, other, widget = self._state.schedule, self._compared(), self.widget
+        if (schedule, other) == self._drawn and change is not None:
+            return
+        with widget.hold_sync():
+            if schedule is None:
+                widget.rows = 0
+            else:
+                self._fill(schedule, other)
+            self._drawn = (schedule, other)
+            self._edits.follow()
+            self._copy()
+        _let_it_leave()
+
+    def _fill(self, schedule: Schedule, other: Schedule | None) -> None:
+        widget = self.widget
+        if self._named is not schedule.graph:
+            self._named = schedule.graph
+            widget.operations, widget.values = labels(schedule.graph)
+            widget.kinds = kind_colours(schedule.graph)
+            widget.blocks = folded_blocks(schedule.graph)
+            widget.resident = schedule.graph.resident_bytes
+        if schedule is not self._drawn[0]:
+            cells = MatrixCells.of(schedule)
+            widget.runs, widget.R, widget.S = cells.runs, cells.R, cells.S
+            widget.U, widget.largest = cells.U, cells.largest
+        if other is None:
+            widget.compared_computed, widget.compared_kept, widget.rows = b"", b"", schedule.stages
+        else:
+            widget.compared_computed, widget.compared_kept, widget.rows = difference_planes(schedule, other)
+
+    def _keep_curve(self, change: Any) -> None:
+        """The page gets the curve once it is known, so that it can show it by itself while the budget is dragged.
+
+        What a person edits stays on the screen while the budget is dragged, and what is best is not given away.
+        """
+        state = self._state
+        if state.is_edited:
+            self._frames, self.widget.frames = {}, []
+            return
+        if state.frontier is not None and state.sweeping is not None:
+            return  # there will be more of it
+        points = state.frontier.scheduled() if state.frontier is not None else []
+        kept = {schedule: self._frames.get(schedule) or Frame.of(schedule, peak) for schedule, peak in points}
+        if kept.keys() != self._frames.keys():
+            self._frames = kept
+            self.widget.frames = [list(astuple(frame)) for frame in kept.values()]
+
+    def _compared(self) -> Schedule | None:
+        """The other schedule, where it is one of the same graph."""
+        schedule, other = self._state.schedule, self._state.other
+        if schedule is None or other is None or other.schedule is None or other.schedule is schedule:
+            return None
+        same = [operation.name for operation in schedule.graph.operations] == [
+            operation.name for operation in other.schedule.graph.operations
+        ]
+        return other.schedule if same and len(schedule.graph.values) == len(other.schedule.graph.values) else None
+
+    def _move(self, change: Any) -> None:
+        self._copy()
+        if change["name"] in ("stage", "value"):
+            _let_it_leave()
+
+    def _copy(self) -> None:
+        give(self._state, self.widget, FOLLOWED)
+
+    def _follow(self, change: Any) -> None:
+        """Where only a part is on the screen, it moves along when the cursor leaves it."""
+        state, schedule = self._state, self._state.schedule
+        if not state.zoom or schedule is None:
+            return
+        first, last, left, right = state.zoom
+        if change["name"] == "stage":
+            first, last = scroll_to(first, last, state.stage_shown(state.stage), self.widget.rows)
+        else:
+            operation = state.operation_shown(int(schedule.graph.producer[state.value]))
+            left, right = scroll_to(left, right, operation, schedule.graph.n)
+        state.zoom = (first, last, left, right)
+
+    def _switch(self, change: Any = None) -> None:
+        self.widget.colouring = self._state.colouring
+        self.widget.layout.display = None if self._state.picture == "matrices" else "none"
+
+    def _take(self, change: Any) -> None:
+        take(self._state, self.widget, BOTH_WAYS)
+
+    def _asked(self, widget: Any, content: dict[str, Any], buffers: Any) -> None:
+        """The keys n and N of the browser, and edits."""
+        if "found" in content:
+            self._state.select_found(int(content["found"]))
+        self._edits.asked(content)
+
+
+class MatrixEdits:
+    """Tells the widget what can be edited, and does what it asks for; a refusal is said in the status line.
+
+    Args:
+        state: whose schedule is edited.
+        widget: a `Matrices`.
+    """
+
+    def __init__(self, state: State, widget: Any) -> None:
+        self._state, self._widget = state, widget
+        self._graph: Graph | None = None
+        state.observe(lambda _: self.follow(), ["editing", "graph"])
+
+    def follow(self) -> None:
+        """Bring the widget up to date."""
+        state, widget, edited = self._state, self._widget, self._state.editing
+        with widget.hold_sync():
+            widget.editing = state.is_edited
+            widget.no_editing = why_not_editable(state.graph)
+            if state.graph is not self._graph:
+                self._graph = state.graph
+                widget.fixed = fixed_values(state.graph) if state.graph is not None else []
+            vain = edited.in_vain if edited is not None and state.is_edited else np.zeros((0, 0), dtype=bool)
+            widget.in_vain = np.packbits(vain, axis=1).tobytes() if vain.any() else b""
+
+    def asked(self, content: dict[str, Any]) -> None:
+        """A message of the browser: ``edit`` begins or ends, ``step`` undoes or does again, ``cells`` are changed.
+
+        ``cells`` has either ``stage`` and ``value``, which are flipped, or ``stages`` (first and last), ``values`` and
+        ``keep``.
+        """
+        state = self._state
+        with refusals_in_status(state):
+            if "edit" in content:
+                _switch(state, bool(content["edit"]))
+            elif content.get("step") in STEPS:
+                apply_edit(state, STEPS[content["step"]])
+            elif isinstance(cells := content.get("cells"), dict):
+                _change_cells(state, cells)
+
+
+class Matrices(PageWidget):
+    """The widget: matrices as bytes, names, the cursor, and what is marked.
+
+    Attributes:
+        rows: stages on the screen, of both schedules when two are compared.
+        runs, R, S, U, largest: the attributes of `MatrixCells`.
+        compared_computed, compared_kept: what `difference_planes` says; empty when nothing is compared.
+        frames: of the trade-off curve, by peak: the fields of `Frame`; empty while the curve is not known.
+        dragged: the budget under the thumb, whose frame is shown; 0 when nothing is dragged.
+        found: operations that are marked.
+        zoom: first and last stage, first and last operation on the screen; empty is everything.
+        blocks: that the graph repeats, as `folded_blocks` says; empty where it repeats none.
+        folded: numbers of those of which one copy's rows and columns stand for all.
+        colouring: whether the colours of R tell kinds of computation or of implementation.
+        editing: whether a click in S keeps or drops what is under it.
+        no_editing: why schedules of this graph cannot be edited, or "".
+        in_vain: bits like S, of what a person keeps though nobody reads it there.
+        fixed: values that are always, or never, kept.
+        kinds: of implementations, the default one first: label, colour on light ground, colour on dark ground.
+    """
+
+    _esm = "".join((HERE / name).read_text() for name in SCRIPTS)
+    _css = HERE / "matrices.css"
+    rows = t.Int(0).tag(sync=True)
+    runs = t.Bytes(b"").tag(sync=True)
+    R = t.Bytes(b"").tag(sync=True)
+    S = t.Bytes(b"").tag(sync=True)
+    U = t.Bytes(b"").tag(sync=True)
+    largest = t.Float(0).tag(sync=True)
+    compared_computed = t.Bytes(b"").tag(sync=True)
+    compared_kept = t.Bytes(b"").tag(sync=True)
+    frames = t.List([]).tag(sync=True)
+    dragged = t.Float(0).tag(sync=True)
+    resident = t.Float(0).tag(sync=True)
+    budget = t.Float(0).tag(sync=True)
+    operations = t.List([]).tag(sync=True)
+    values = t.List([]).tag(sync=True)
+    palettes = t.Dict({"light": asdict(LIGHT), "dark": asdict(DARK)}).tag(sync=True)
+    stage = t.Int(0).tag(sync=True)
+    value = t.Int(0).tag(sync=True)
+    zoom = t.List(t.Int(), []).tag(sync=True)
+    found = t.List(t.Int(), []).tag(sync=True)
+    blocks = t.List([]).tag(sync=True)
+    folded = t.List(t.Int(), []).tag(sync=True)
+    playing = t.Bool(False).tag(sync=True)
+    theme = t.Unicode("light").tag(sync=True)
+    colouring = t.Unicode("computation").tag(sync=True)
+    kinds = t.List([]).tag(sync=True)
+    editing = t.Bool(False).tag(sync=True)
+    no_editing = t.Unicode("").tag(sync=True)
+    in_vain = t.Bytes(b"").tag(sync=True)
+    fixed = t.List(t.Int(), []).tag(sync=True)
 
 
 @dataclass(frozen=True)
@@ -189,50 +410,6 @@ def _cost(cost: float) -> str:
     return f"cost {cost:g}" if cost == int(cost) and cost > 0 else format_seconds(cost)
 
 
-STEPS = {"undo": EditedSchedule.undo, "redo": EditedSchedule.redo}
-
-
-class MatrixEdits:
-    """Tells the widget what can be edited, and does what it asks for; a refusal is said in the status line.
-
-    Args:
-        state: whose schedule is edited.
-        widget: a `Matrices`.
-    """
-
-    def __init__(self, state: State, widget: Any) -> None:
-        self._state, self._widget = state, widget
-        self._graph: Graph | None = None
-        state.observe(lambda _: self.follow(), ["editing", "graph"])
-
-    def follow(self) -> None:
-        """Bring the widget up to date."""
-        state, widget, edited = self._state, self._widget, self._state.editing
-        with widget.hold_sync():
-            widget.editing = state.is_edited
-            widget.no_editing = why_not_editable(state.graph)
-            if state.graph is not self._graph:
-                self._graph = state.graph
-                widget.fixed = fixed_values(state.graph) if state.graph is not None else []
-            vain = edited.in_vain if edited is not None and state.is_edited else np.zeros((0, 0), dtype=bool)
-            widget.in_vain = np.packbits(vain, axis=1).tobytes() if vain.any() else b""
-
-    def asked(self, content: dict[str, Any]) -> None:
-        """A message of the browser: ``edit`` begins or ends, ``step`` undoes or does again, ``cells`` are changed.
-
-        ``cells`` has either ``stage`` and ``value``, which are flipped, or ``stages`` (first and last), ``values`` and
-        ``keep``.
-        """
-        state = self._state
-        with refusals_in_status(state):
-            if "edit" in content:
-                _switch(state, bool(content["edit"]))
-            elif content.get("step") in STEPS:
-                apply_edit(state, STEPS[content["step"]])
-            elif isinstance(cells := content.get("cells"), dict):
-                _change_cells(state, cells)
-
-
 def fixed_values(graph: Graph) -> list[int]:
     """The values that are never kept, since nobody reads them, or always, since they persist.
 
@@ -258,187 +435,6 @@ def _change_cells(state: State, cells: dict[str, Any]) -> None:
     first, last = sorted(int(stage) for stage in cells["stages"])
     values, keep = [int(value) for value in cells["values"]], bool(cells["keep"])
     apply_edit(state, lambda edited: edited.paint(range(first, last + 1), values, keep))
-
-
-HERE = Path(__file__).parent
-SCRIPTS = (  # in the order in which they build on one another
-    "drawing_tools.js",
-    "matrix_drawing.js",
-    "matrix_frames.js",
-    "canvas_axes.js",
-    "matrix_folds.js",
-    "matrices.js",
-)
-BOTH_WAYS = ("stage", "value", "zoom", "playing", "folded")  # traits that the browser changes too
-FOLLOWED = (*BOTH_WAYS, "budget", "found")
-
-
-class Matrices(PageWidget):
-    """The widget: matrices as bytes, names, the cursor, and what is marked.
-
-    Attributes:
-        rows: stages on the screen, of both schedules when two are compared.
-        runs, R, S, U, largest: the attributes of `MatrixCells`.
-        compared_computed, compared_kept: what `difference_planes` says; empty when nothing is compared.
-        frames: of the trade-off curve, by peak: the fields of `Frame`; empty while the curve is not known.
-        dragged: the budget under the thumb, whose frame is shown; 0 when nothing is dragged.
-        found: operations that are marked.
-        zoom: first and last stage, first and last operation on the screen; empty is everything.
-        blocks: that the graph repeats, as `folded_blocks` says; empty where it repeats none.
-        folded: numbers of those of which one copy's rows and columns stand for all.
-        colouring: whether the colours of R tell kinds of computation or of implementation.
-        editing: whether a click in S keeps or drops what is under it.
-        no_editing: why schedules of this graph cannot be edited, or "".
-        in_vain: bits like S, of what a person keeps though nobody reads it there.
-        fixed: values that are always, or never, kept.
-        kinds: of implementations, the default one first: label, colour on light ground, colour on dark ground.
-    """
-
-    _esm = "".join((HERE / name).read_text() for name in SCRIPTS)
-    _css = HERE / "matrices.css"
-    rows = t.Int(0).tag(sync=True)
-    runs = t.Bytes(b"").tag(sync=True)
-    R = t.Bytes(b"").tag(sync=True)
-    S = t.Bytes(b"").tag(sync=True)
-    U = t.Bytes(b"").tag(sync=True)
-    largest = t.Float(0).tag(sync=True)
-    compared_computed = t.Bytes(b"").tag(sync=True)
-    compared_kept = t.Bytes(b"").tag(sync=True)
-    frames = t.List([]).tag(sync=True)
-    dragged = t.Float(0).tag(sync=True)
-    resident = t.Float(0).tag(sync=True)
-    budget = t.Float(0).tag(sync=True)
-    operations = t.List([]).tag(sync=True)
-    values = t.List([]).tag(sync=True)
-    palettes = t.Dict({"light": asdict(LIGHT), "dark": asdict(DARK)}).tag(sync=True)
-    stage = t.Int(0).tag(sync=True)
-    value = t.Int(0).tag(sync=True)
-    zoom = t.List(t.Int(), []).tag(sync=True)
-    found = t.List(t.Int(), []).tag(sync=True)
-    blocks = t.List([]).tag(sync=True)
-    folded = t.List(t.Int(), []).tag(sync=True)
-    playing = t.Bool(False).tag(sync=True)
-    theme = t.Unicode("light").tag(sync=True)
-    colouring = t.Unicode("computation").tag(sync=True)
-    kinds = t.List([]).tag(sync=True)
-    editing = t.Bool(False).tag(sync=True)
-    no_editing = t.Unicode("").tag(sync=True)
-    in_vain = t.Bytes(b"").tag(sync=True)
-    fixed = t.List(t.Int(), []).tag(sync=True)
-
-
-class MatrixView:
-    """Keeps the widget together with the state: schedules, cursor, zoom, marks, budget, player and theme."""
-
-    def __init__(self, state: State) -> None:
-        self._state = state
-        self.widget = Matrices()
-        self._edits = MatrixEdits(state, self.widget)
-        self._named: Graph | None = None
-        self._frames: dict[Schedule, Frame] = {}  # of the curve, by peak
-        self._drawn: tuple[Schedule | None, Schedule | None] = (None, None)
-        state.observe(self._draw, ["schedule", "other"])
-        state.observe(self._move, FOLLOWED)
-        state.observe(self._follow, ["stage", "value"])
-        state.observe(self._switch, ["picture", "colouring"])
-        state.observe(self._keep_curve, ["frontier", "sweeping", "editing", "schedule"])
-        self.widget.observe(self._take, BOTH_WAYS)
-        self.widget.observe(lambda change: setattr(state, "theme", change["new"]), "theme")
-        self.widget.on_msg(self._asked)
-        self._draw()
-        self._switch()
-
-    def _draw(self, change: Any = None) -> None:
-        schedule, other, widget = self._state.schedule, self._compared(), self.widget
-        if (schedule, other) == self._drawn and change is not None:
-            return
-        with widget.hold_sync():
-            if schedule is None:
-                widget.rows = 0
-            else:
-                self._fill(schedule, other)
-            self._drawn = (schedule, other)
-            self._edits.follow()
-            self._copy()
-        _let_it_leave()
-
-    def _fill(self, schedule: Schedule, other: Schedule | None) -> None:
-        widget = self.widget
-        if self._named is not schedule.graph:
-            self._named = schedule.graph
-            widget.operations, widget.values = labels(schedule.graph)
-            widget.kinds = kind_colours(schedule.graph)
-            widget.blocks = folded_blocks(schedule.graph)
-            widget.resident = schedule.graph.resident_bytes
-        if schedule is not self._drawn[0]:
-            cells = MatrixCells.of(schedule)
-            widget.runs, widget.R, widget.S = cells.runs, cells.R, cells.S
-            widget.U, widget.largest = cells.U, cells.largest
-        if other is None:
-            widget.compared_computed, widget.compared_kept, widget.rows = b"", b"", schedule.stages
-        else:
-            widget.compared_computed, widget.compared_kept, widget.rows = difference_planes(schedule, other)
-
-    def _keep_curve(self, change: Any) -> None:
-        """The page gets the curve once it is known, so that it can show it by itself while the budget is dragged.
-
-        What a person edits stays on the screen while the budget is dragged, and what is best is not given away.
-        """
-        state = self._state
-        if state.is_edited:
-            self._frames, self.widget.frames = {}, []
-            return
-        if state.frontier is not None and state.sweeping is not None:
-            return  # there will be more of it
-        points = state.frontier.scheduled() if state.frontier is not None else []
-        kept = {schedule: self._frames.get(schedule) or Frame.of(schedule, peak) for schedule, peak in points}
-        if kept.keys() != self._frames.keys():
-            self._frames = kept
-            self.widget.frames = [list(astuple(frame)) for frame in kept.values()]
-
-    def _compared(self) -> Schedule | None:
-        """The other schedule, where it is one of the same graph."""
-        schedule, other = self._state.schedule, self._state.other
-        if schedule is None or other is None or other.schedule is None or other.schedule is schedule:
-            return None
-        same = [operation.name for operation in schedule.graph.operations] == [
-            operation.name for operation in other.schedule.graph.operations
-        ]
-        return other.schedule if same and len(schedule.graph.values) == len(other.schedule.graph.values) else None
-
-    def _move(self, change: Any) -> None:
-        self._copy()
-        if change["name"] in ("stage", "value"):
-            _let_it_leave()
-
-    def _copy(self) -> None:
-        give(self._state, self.widget, FOLLOWED)
-
-    def _follow(self, change: Any) -> None:
-        """Where only a part is on the screen, it moves along when the cursor leaves it."""
-        state, schedule = self._state, self._state.schedule
-        if not state.zoom or schedule is None:
-            return
-        first, last, left, right = state.zoom
-        if change["name"] == "stage":
-            first, last = scroll_to(first, last, state.stage_shown(state.stage), self.widget.rows)
-        else:
-            operation = state.operation_shown(int(schedule.graph.producer[state.value]))
-            left, right = scroll_to(left, right, operation, schedule.graph.n)
-        state.zoom = (first, last, left, right)
-
-    def _switch(self, change: Any = None) -> None:
-        self.widget.colouring = self._state.colouring
-        self.widget.layout.display = None if self._state.picture == "matrices" else "none"
-
-    def _take(self, change: Any) -> None:
-        take(self._state, self.widget, BOTH_WAYS)
-
-    def _asked(self, widget: Any, content: dict[str, Any], buffers: Any) -> None:
-        """The keys n and N of the browser, and edits."""
-        if "found" in content:
-            self._state.select_found(int(content["found"]))
-        self._edits.asked(content)
 
 
 def _let_it_leave() -> None:

@@ -22,6 +22,42 @@ LEAST, MOST = 2.0, 6.0  # seconds that the drawing takes
 PLACES = 128  # parts of the timeline for which there is a time
 
 
+class MeasuredRunView:
+    """Draws each new measurement, and again whenever somebody asks for it by ``state.drawings``."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.widget = MeasuredRun(layout=w.Layout(display="none"))
+        state.observe(self._draw, "measurement")
+        state.observe(self._draw_again, "drawings")
+
+    def _draw(self, change: Any) -> None:
+        if change["new"] is not None:
+            self._state.drawings += 1
+
+    def _draw_again(self, change: Any) -> None:
+        if self._state.measurement is None:
+            return
+        with self.widget.hold_sync():
+            self.widget.moments, self.widget.duration = moments(self._state.measurement), pace(self._state.measurement)
+            self.widget.drawings = self._state.drawings
+
+
+class MeasuredRun(PageWidget):
+    """Has nothing to show of its own: it uncovers the measured line of the explorer's figure from left to right.
+
+    Attributes:
+        drawings: how often the line shall have drawn itself; each change draws it anew.
+        moments: the share of the run's time that has passed at places which divide the timeline evenly.
+        duration: seconds that the drawing takes.
+    """
+
+    _esm = Path(__file__).parent / "measured_run.js"
+    drawings = t.Int(0).tag(sync=True)
+    moments = t.List([]).tag(sync=True)
+    duration = t.Float(0).tag(sync=True)
+
+
 def moments(measurement: Any) -> list[float]:
     """Shares of the run's time, from 0 to 1, at `PLACES` + 1 places that divide the computations of the plan evenly."""
     seconds = np.asarray(measurement.statement_seconds, dtype=float)
@@ -50,39 +86,3 @@ def pace_text(measurement: Any) -> str:
         return "as fast as the plan ran"
     times, how = (ratio, "slower") if ratio > 1 else (1 / ratio, "faster")
     return f"{float(f'{times:.2g}'):,.10g} times {how} than the plan ran"
-
-
-class MeasuredRun(PageWidget):
-    """Has nothing to show of its own: it uncovers the measured line of the explorer's figure from left to right.
-
-    Attributes:
-        drawings: how often the line shall have drawn itself; each change draws it anew.
-        moments: the share of the run's time that has passed at places which divide the timeline evenly.
-        duration: seconds that the drawing takes.
-    """
-
-    _esm = Path(__file__).parent / "measured_run.js"
-    drawings = t.Int(0).tag(sync=True)
-    moments = t.List([]).tag(sync=True)
-    duration = t.Float(0).tag(sync=True)
-
-
-class MeasuredRunView:
-    """Draws each new measurement, and again whenever somebody asks for it by ``state.drawings``."""
-
-    def __init__(self, state: State) -> None:
-        self._state = state
-        self.widget = MeasuredRun(layout=w.Layout(display="none"))
-        state.observe(self._draw, "measurement")
-        state.observe(self._draw_again, "drawings")
-
-    def _draw(self, change: Any) -> None:
-        if change["new"] is not None:
-            self._state.drawings += 1
-
-    def _draw_again(self, change: Any) -> None:
-        if self._state.measurement is None:
-            return
-        with self.widget.hold_sync():
-            self.widget.moments, self.widget.duration = moments(self._state.measurement), pace(self._state.measurement)
-            self.widget.drawings = self._state.drawings

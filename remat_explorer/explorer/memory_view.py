@@ -27,6 +27,76 @@ from remat_explorer.solvers.checkpoint_all import checkpoint_all
 MOST_GROUPS = 16  # of layers, beyond which their names are cut after fewer parts
 OUTSIDE = "outside of modules"
 RESIDENT = -1  # in place of a value; -2 - k stands for the workspace of operation k
+HERE = Path(__file__).parent
+SCRIPTS = ("drawing_tools.js", "canvas_axes.js", "memory_drawing.js", "memory_view.js")
+BOTH_WAYS = ("stage", "value", "zoom", "playing", "map_colours", "moment")  # traits that the browser changes too
+FOLLOWED = (*BOTH_WAYS, "found", "theme", "folded")
+KEEP_EVERYTHING = "keeping everything"
+
+
+class MemoryView:
+    """Keeps the widget and the state together; what is hidden is neither computed nor sent."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.widget = MemoryMap()
+        self._named: Graph | None = None
+        self._other: Plan | None = None
+        state.observe(self._show, ["picture", "arena", "measurement"])
+        state.observe(self._follow, [*FOLLOWED, *BUDGETS])
+        state.observe(self._compare, ["moment", "other", "arena"])
+        self.widget.observe(self._take, BOTH_WAYS)
+        self.widget.on_msg(self._asked)
+        self._show()
+
+    def _show(self, change: Any = None) -> None:
+        state, widget = self._state, self.widget
+        widget.layout.display = None if state.picture == "memory" else "none"
+        plan, arena = state.plan, state.arena
+        if state.picture != "memory":
+            return
+        with widget.hold_sync():
+            if plan is None or arena is None:
+                widget.columns = {}
+            else:
+                if self._named is not plan.graph:
+                    self._named = plan.graph
+                    widget.names, widget.resident = map_names(plan.graph), plan.graph.resident_bytes
+                measured = state.measurement.during if state.measurement is not None else None
+                widget.columns, widget.lines = map_columns(plan, arena), map_lines(plan, measured)
+                widget.arena = {"size": arena.size, "bound": arena.bound, "words": arena_words(arena)}
+            self._follow()
+            self._compare()
+
+    def _follow(self, change: Any = None) -> None:
+        if self._state.picture == "memory":
+            self.widget.budget = self._state.shown_budget
+            give(self._state, self.widget, FOLLOWED)
+
+    def _compare(self, change: Any = None) -> None:
+        """While peaks are compared, the page knows what the other schedule holds: the pinned one, or keeping all."""
+        state, other = self._state, None
+        if state.picture != "memory":
+            return
+        if state.moment == "peaks" and state.schedule is not None:
+            if state.other is not None and state.other.plan is not None:
+                other, label = state.other.plan, f"{state.other.strategy}, pinned as B"
+            else:
+                other, label = Plan.of(checkpoint_all(state.schedule.graph)), KEEP_EVERYTHING
+            if other is not self._other or not self.widget.other:
+                self.widget.other = peak_of_other(other, label)
+        else:
+            self.widget.other = {}
+        self._other = other
+
+    def _take(self, change: Any) -> None:
+        if self._state.picture == "memory":
+            take(self._state, self.widget, BOTH_WAYS)
+
+    def _asked(self, widget: Any, content: dict[str, Any], buffers: Any) -> None:
+        """The keys n and N of the browser."""
+        if "found" in content:
+            self._state.select_found(int(content["found"]))
 
 
 def map_columns(plan: Plan, arena: Arena) -> dict[str, list[int]]:
@@ -179,13 +249,6 @@ def _colours(palette: Palette) -> dict[str, Any]:
     }
 
 
-HERE = Path(__file__).parent
-SCRIPTS = ("drawing_tools.js", "canvas_axes.js", "memory_drawing.js", "memory_view.js")
-BOTH_WAYS = ("stage", "value", "zoom", "playing", "map_colours", "moment")  # traits that the browser changes too
-FOLLOWED = (*BOTH_WAYS, "found", "theme", "folded")
-KEEP_EVERYTHING = "keeping everything"
-
-
 class MemoryMap(PageWidget):
     """The widget: rectangles, lines, names, and the cursor.
 
@@ -223,68 +286,3 @@ class MemoryMap(PageWidget):
     found = t.List(t.Int(), []).tag(sync=True)
     playing = t.Bool(False).tag(sync=True)
     theme = t.Unicode("light").tag(sync=True)
-
-
-class MemoryView:
-    """Keeps the widget and the state together; what is hidden is neither computed nor sent."""
-
-    def __init__(self, state: State) -> None:
-        self._state = state
-        self.widget = MemoryMap()
-        self._named: Graph | None = None
-        self._other: Plan | None = None
-        state.observe(self._show, ["picture", "arena", "measurement"])
-        state.observe(self._follow, [*FOLLOWED, *BUDGETS])
-        state.observe(self._compare, ["moment", "other", "arena"])
-        self.widget.observe(self._take, BOTH_WAYS)
-        self.widget.on_msg(self._asked)
-        self._show()
-
-    def _show(self, change: Any = None) -> None:
-        state, widget = self._state, self.widget
-        widget.layout.display = None if state.picture == "memory" else "none"
-        plan, arena = state.plan, state.arena
-        if state.picture != "memory":
-            return
-        with widget.hold_sync():
-            if plan is None or arena is None:
-                widget.columns = {}
-            else:
-                if self._named is not plan.graph:
-                    self._named = plan.graph
-                    widget.names, widget.resident = map_names(plan.graph), plan.graph.resident_bytes
-                measured = state.measurement.during if state.measurement is not None else None
-                widget.columns, widget.lines = map_columns(plan, arena), map_lines(plan, measured)
-                widget.arena = {"size": arena.size, "bound": arena.bound, "words": arena_words(arena)}
-            self._follow()
-            self._compare()
-
-    def _follow(self, change: Any = None) -> None:
-        if self._state.picture == "memory":
-            self.widget.budget = self._state.shown_budget
-            give(self._state, self.widget, FOLLOWED)
-
-    def _compare(self, change: Any = None) -> None:
-        """While peaks are compared, the page knows what the other schedule holds: the pinned one, or keeping all."""
-        state, other = self._state, None
-        if state.picture != "memory":
-            return
-        if state.moment == "peaks" and state.schedule is not None:
-            if state.other is not None and state.other.plan is not None:
-                other, label = state.other.plan, f"{state.other.strategy}, pinned as B"
-            else:
-                other, label = Plan.of(checkpoint_all(state.schedule.graph)), KEEP_EVERYTHING
-            if other is not self._other or not self.widget.other:
-                self.widget.other = peak_of_other(other, label)
-        else:
-            self.widget.other = {}
-        self._other = other
-
-    def _take(self, change: Any) -> None:
-        if self._state.picture == "memory":
-            take(self._state, self.widget, BOTH_WAYS)
-
-    def _asked(self, widget: Any, content: dict[str, Any], buffers: Any) -> None:
-        """The keys n and N of the browser."""
-        if "found" in content:
-            self._state.select_found(int(content["found"]))

@@ -26,91 +26,10 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 
 NONE = -1  # where a computation overwrites nothing
-
-
-def step_plan(plan: Plan) -> np.ndarray:
-    """The computations of a plan, one behind the other, as whole numbers.
-
-    Each is: stage, operation, implementation (from 0), 1 where it runs again or else 0, the value that it overwrites or
-    -1; then three lists, each behind its length: the results that stay, the results that are dropped when it is done,
-    and the values that are freed before the next computation.
-
-    Args:
-        plan: its statements begin with a computation.
-
-    Returns:
-        int32, of as many numbers as that takes.
-
-    >>> from remat_explorer.instances import linear
-    >>> step_plan(Plan.from_sequence(linear(1), [(0, 0, 1), (1, 1, 1), (2, 2, 1)])).tolist()
-    [0, 0, 0, 0, -1, 1, 0, 0, 0, 1, 1, 0, 0, -1, 1, 1, 0, 0, 2, 2, 0, 0, -1, 1, 2, 0, 3, 0, 1, 2]
-    """
-    numbers: list[int] = []
-    freed: list[int] = []
-    heads: list[tuple[Compute, list[int]]] = []
-    for statement in plan.statements:
-        if isinstance(statement, Compute):
-            freed = []
-            heads.append((statement, freed))
-        else:
-            freed.append(statement.value)
-    for statement, after in heads:
-        results = plan.graph.outputs(statement.operation, statement.implementation)
-        stay = [value for value in results if value not in statement.drops]
-        overwrites = NONE if statement.overwrites is None else statement.overwrites
-        numbers += [statement.stage, statement.operation, statement.implementation - 1, int(not statement.first)]
-        numbers.append(overwrites)
-        for values in (stay, statement.drops, after):
-            numbers += _counted(values)
-    return np.array(numbers, dtype="<i4")
-
-
-def _counted(values: Iterable[int]) -> list[int]:
-    listed = list(values)
-    return [len(listed), *listed]
-
-
 HERE = Path(__file__).parent
 SCRIPTS = ("drawing_tools.js", "model_step.js", "model_drawing.js", "model_view.js")
 FOLLOWED = ("stage", "computation", "value", "found", "theme", "playing", "speed")
 SELECTED = ("stage", "computation", "value", "playing")  # what the browser changes, too
-
-
-class ModelGraph(PageWidget):
-    """The widget: the picture of a graph, the bits of a schedule, its plan, the cursor and the player.
-
-    Attributes:
-        picture: see `picture_of`; empty when there is no graph.
-        boxes: left, top, right and bottom of each operation in columns and rows, little-endian 32-bit floats.
-        R: whether an operation runs in a stage, bits, most significant first, rows padded to bytes.
-        S: whether a value is kept into a stage, bits in the same way.
-        stages: rows of R and S.
-        steps: the plan of the schedule, as `step_plan` has it.
-        plain: the plan that keeps everything, in the same way.
-        folded: numbers of the repeated blocks that are one box on each rail.
-        computation: the one of the plan that the step has come to; one of the stage.
-        playing: whether the browser moves the step on, as long as it shows it.
-    """
-
-    _esm = "".join((HERE / name).read_text() for name in SCRIPTS)
-    _css = HERE / "model_view.css"
-    picture = t.Dict({}).tag(sync=True)
-    boxes = t.Bytes(b"").tag(sync=True)
-    R = t.Bytes(b"").tag(sync=True)
-    S = t.Bytes(b"").tag(sync=True)
-    stages = t.Int(0).tag(sync=True)
-    steps = t.Bytes(b"").tag(sync=True)
-    plain = t.Bytes(b"").tag(sync=True)
-    palettes = t.Dict({"light": asdict(LIGHT), "dark": asdict(DARK)}).tag(sync=True)
-    stage = t.Int(0).tag(sync=True)
-    value = t.Int(0).tag(sync=True)
-    computation = t.Int(0).tag(sync=True)
-    budget = t.Float(0).tag(sync=True)
-    playing = t.Bool(False).tag(sync=True)
-    speed = t.Int(1).tag(sync=True)
-    found = t.List([]).tag(sync=True)
-    folded = t.List(t.Int(), []).tag(sync=True)
-    theme = t.Unicode("light").tag(sync=True)
 
 
 class ModelView:
@@ -161,6 +80,43 @@ class ModelView:
         """Stage and computation go together: of one alone the state would make the other."""
         if self._state.picture == "model":
             take(self._state, self.widget, SELECTED)
+
+
+class ModelGraph(PageWidget):
+    """The widget: the picture of a graph, the bits of a schedule, its plan, the cursor and the player.
+
+    Attributes:
+        picture: see `picture_of`; empty when there is no graph.
+        boxes: left, top, right and bottom of each operation in columns and rows, little-endian 32-bit floats.
+        R: whether an operation runs in a stage, bits, most significant first, rows padded to bytes.
+        S: whether a value is kept into a stage, bits in the same way.
+        stages: rows of R and S.
+        steps: the plan of the schedule, as `step_plan` has it.
+        plain: the plan that keeps everything, in the same way.
+        folded: numbers of the repeated blocks that are one box on each rail.
+        computation: the one of the plan that the step has come to; one of the stage.
+        playing: whether the browser moves the step on, as long as it shows it.
+    """
+
+    _esm = "".join((HERE / name).read_text() for name in SCRIPTS)
+    _css = HERE / "model_view.css"
+    picture = t.Dict({}).tag(sync=True)
+    boxes = t.Bytes(b"").tag(sync=True)
+    R = t.Bytes(b"").tag(sync=True)
+    S = t.Bytes(b"").tag(sync=True)
+    stages = t.Int(0).tag(sync=True)
+    steps = t.Bytes(b"").tag(sync=True)
+    plain = t.Bytes(b"").tag(sync=True)
+    palettes = t.Dict({"light": asdict(LIGHT), "dark": asdict(DARK)}).tag(sync=True)
+    stage = t.Int(0).tag(sync=True)
+    value = t.Int(0).tag(sync=True)
+    computation = t.Int(0).tag(sync=True)
+    budget = t.Float(0).tag(sync=True)
+    playing = t.Bool(False).tag(sync=True)
+    speed = t.Int(1).tag(sync=True)
+    found = t.List([]).tag(sync=True)
+    folded = t.List(t.Int(), []).tag(sync=True)
+    theme = t.Unicode("light").tag(sync=True)
 
 
 def picture_of(graph: Graph, folded: Sequence[int] = ()) -> tuple[dict[str, Any], bytes]:
@@ -230,6 +186,48 @@ def layout_of(graph: Graph, folded: Sequence[int] = ()) -> tuple[dict[str, Any],
         "folded": shown,
     }
     return layout, drawn.boxes.astype("<f4").tobytes()
+
+
+def step_plan(plan: Plan) -> np.ndarray:
+    """The computations of a plan, one behind the other, as whole numbers.
+
+    Each is: stage, operation, implementation (from 0), 1 where it runs again or else 0, the value that it overwrites or
+    -1; then three lists, each behind its length: the results that stay, the results that are dropped when it is done,
+    and the values that are freed before the next computation.
+
+    Args:
+        plan: its statements begin with a computation.
+
+    Returns:
+        int32, of as many numbers as that takes.
+
+    >>> from remat_explorer.instances import linear
+    >>> step_plan(Plan.from_sequence(linear(1), [(0, 0, 1), (1, 1, 1), (2, 2, 1)])).tolist()
+    [0, 0, 0, 0, -1, 1, 0, 0, 0, 1, 1, 0, 0, -1, 1, 1, 0, 0, 2, 2, 0, 0, -1, 1, 2, 0, 3, 0, 1, 2]
+    """
+    numbers: list[int] = []
+    freed: list[int] = []
+    heads: list[tuple[Compute, list[int]]] = []
+    for statement in plan.statements:
+        if isinstance(statement, Compute):
+            freed = []
+            heads.append((statement, freed))
+        else:
+            freed.append(statement.value)
+    for statement, after in heads:
+        results = plan.graph.outputs(statement.operation, statement.implementation)
+        stay = [value for value in results if value not in statement.drops]
+        overwrites = NONE if statement.overwrites is None else statement.overwrites
+        numbers += [statement.stage, statement.operation, statement.implementation - 1, int(not statement.first)]
+        numbers.append(overwrites)
+        for values in (stay, statement.drops, after):
+            numbers += _counted(values)
+    return np.array(numbers, dtype="<i4")
+
+
+def _counted(values: Iterable[int]) -> list[int]:
+    listed = list(values)
+    return [len(listed), *listed]
 
 
 def cost_in_words(cost: float) -> str:

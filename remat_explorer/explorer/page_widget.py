@@ -18,45 +18,9 @@ import traitlets as t
 
 from remat_explorer.explorer.state.state import State
 
-
-def give(state: State, widget: w.Widget, names: Iterable[str]) -> None:
-    """Set traits of the widget, in one message; tuples are lists there. None is taken back before all are there."""
-    with widget.hold_sync(), widget.hold_trait_notifications():
-        for name in names:
-            value = getattr(state, name)
-            setattr(widget, name, list(value) if isinstance(value, tuple) else value)
-
-
-def take(state: State, widget: w.Widget, names: tuple[str, ...]) -> None:
-    """Set traits of the state to what the page made of them; where the state takes something else, it is given back."""
-    with state.at_once():
-        for name in names:
-            value = getattr(widget, name)
-            setattr(state, name, tuple(value) if isinstance(value, list) else value)
-    give(state, widget, names)
-
-
 HEARING = Path(__file__).parent / "page_widget.js"
 OFFERS = "export default "
 PACKAGE = __name__.rpartition(".")[0]
-
-
-def hearing(module: str) -> str:
-    """A module of a widget with what lets it hear the kernel where anywidget has given up.
-
-    Args:
-        module: JavaScript with one default export; its widget needs the trait ``probed``.
-
-    Raises:
-        ValueError: if there is none, or more than one.
-
-    >>> "const offered = { render };" in hearing("export default { render };")
-    True
-    """
-    before, *after = module.split(OFFERS)
-    if len(after) != 1:
-        raise ValueError(f"a widget's module has one default export, and this one has {len(after)}: {module[:60]!r}")
-    return f"{before}const offered = {after[0]}\n{HEARING.read_text(encoding='utf-8')}"
 
 
 class PageWidget(anywidget.AnyWidget):
@@ -80,6 +44,24 @@ class PageWidget(anywidget.AnyWidget):
         if isinstance(cls.__dict__.get("_css"), Path):
             cls._css = cls.__dict__["_css"].read_text(encoding="utf-8")
         super().__init_subclass__(**named)
+
+
+def hearing(module: str) -> str:
+    """A module of a widget with what lets it hear the kernel where anywidget has given up.
+
+    Args:
+        module: JavaScript with one default export; its widget needs the trait ``probed``.
+
+    Raises:
+        ValueError: if there is none, or more than one.
+
+    >>> "const offered = { render };" in hearing("export default { render };")
+    True
+    """
+    before, *after = module.split(OFFERS)
+    if len(after) != 1:
+        raise ValueError(f"a widget's module has one default export, and this one has {len(after)}: {module[:60]!r}")
+    return f"{before}const offered = {after[0]}\n{HEARING.read_text(encoding='utf-8')}"
 
 
 def close_widgets(*owners: Any) -> None:
@@ -110,3 +92,20 @@ def close_widgets(*owners: Any) -> None:
     for owner in seen.values():
         if isinstance(owner, w.Widget):
             w.Widget.close(owner)
+
+
+def give(state: State, widget: w.Widget, names: Iterable[str]) -> None:
+    """Set traits of the widget, in one message; tuples are lists there. None is taken back before all are there."""
+    with widget.hold_sync(), widget.hold_trait_notifications():
+        for name in names:
+            value = getattr(state, name)
+            setattr(widget, name, list(value) if isinstance(value, tuple) else value)
+
+
+def take(state: State, widget: w.Widget, names: tuple[str, ...]) -> None:
+    """Set traits of the state to what the page made of them; where the state takes something else, it is given back."""
+    with state.at_once():
+        for name in names:
+            value = getattr(widget, name)
+            setattr(state, name, tuple(value) if isinstance(value, list) else value)
+    give(state, widget, names)

@@ -60,149 +60,8 @@ from remat_explorer.solvers import Frontier, MinimumBudget
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 
 FEW = 4  # repeated blocks of which each choice is laid out
-
-
-def layouts(graph: Graph) -> Iterator[tuple[tuple[int, ...], dict[str, Any], bytes]]:
-    """The numbers of the folded blocks, and what `layout_of` says then.
-
-    Of more than `FEW` blocks it is all of them, none, and each one alone folded or unfolded; without any, nothing.
-
-    >>> from remat_explorer.instances import linear
-    >>> [(numbers, layout["rows"]) for numbers, layout, _ in layouts(linear(8))]
-    [((), 1), ((0,), 1)]
-    """
-    every = range(len(repeated_blocks(graph)))
-    if not every:
-        return
-    if len(every) <= FEW:
-        choices = [numbers for count in range(len(every) + 1) for numbers in combinations(every, count)]
-    else:
-        single = [tuple(i for i in every if i != number) for number in every]
-        choices = [(), tuple(every), *((number,) for number in every), *single]
-    for numbers in choices:
-        yield (numbers, *layout_of(graph, numbers))
-
-
 NUMBER = re.compile(r"(?<!\d)(0|[1-9]\d{0,14})(?!\d)")  # as a browser writes it, too, and that it holds exactly
 GAP = "\ue002"  # a character that no text of a model has a use for
-
-
-def differences(numbers: Iterable[int]) -> list[int]:
-    """Each number less the one before it; of numbers that grow evenly little remains.
-
-    >>> differences([5, 7, 9, 9])
-    [5, 2, 2, 0]
-    """
-    before, found = 0, []
-    for number in numbers:
-        found.append(number - before)
-        before = number
-    return found
-
-
-def columns(rows: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Rows of the same length as columns of `differences`; none where there are no rows.
-
-    >>> columns([(0, 3), (602, 5), (603, 6)])
-    [[0, 602, 1], [3, 2, 1]]
-    """
-    return [differences(column) for column in zip(*rows, strict=True)]
-
-
-def patterns(texts: Iterable[str]) -> dict[str, Any]:
-    """Texts as patterns with gaps, which the page fills again.
-
-    Returns:
-        The patterns; for each text the number of its pattern; and for each pattern the numbers in its gaps, one column
-        for each gap, one row for each text in their order.
-
-    >>> found = patterns(["stage 3 of 8", "stage 5 of 8", "runs once"])
-    >>> [pattern.split(GAP) for pattern in found["patterns"]], found["which"], found["columns"]
-    ([['stage ', ' of ', ''], ['runs once']], [0, 0, 1], [[[3, 2], [8, 0]], []])
-    """
-    numbers: dict[str, int] = {}
-    which: list[int] = []
-    rows: dict[int, list[list[int]]] = defaultdict(list)
-    for text in texts:
-        parts = NUMBER.split(text.replace(GAP, ""))
-        pattern = numbers.setdefault(GAP.join(parts[::2]), len(numbers))
-        which.append(pattern)
-        rows[pattern].append([int(part) for part in parts[1::2]])
-    return {
-        "patterns": list(numbers),
-        "which": which,
-        "columns": [columns(rows[pattern]) for pattern in range(len(numbers))],
-    }
-
-
-class Presented:
-    """The run and the scenes of a recorded curve.
-
-    Args:
-        state: brought to what each scene shows.
-        shown: the points of the curve.
-        scheduled: their schedules, with their peaks.
-        measurement: a `remat_explorer.runtime.Measurement` of one of these schedules, or None.
-    """
-
-    def __init__(
-        self, state: State, shown: Sequence[Solution], scheduled: Sequence[tuple[Schedule, int]], measurement: Any
-    ) -> None:
-        self._state, self._shown, self._scheduled, self._measurement = state, shown, scheduled, measurement
-
-    def measured(self, schedule: Schedule) -> Any:
-        """The measurement, if it is of this schedule, or None."""
-        found = self._measurement
-        return found if found is not None and Plan.of(schedule).statements == found.plan.statements else None
-
-    def run(self) -> dict[str, Any] | None:
-        """What was measured: the point of the curve, what is proven, and the pace at which its line is drawn."""
-        for point, (schedule, peak) in enumerate(self._scheduled):
-            found = self.measured(schedule)
-            if found is not None:
-                said = {"proof": describe_proof(found), "pace": pace_text(found)}
-                return {"point": point, "peak": peak, **said, "moments": moments(found), "duration": pace(found)}
-        return None
-
-    def scenes(self, scenes: Sequence[Scene] | None = None) -> list[dict[str, Any]]:
-        """What the page shows of each scene, and says in it; None for the usual scenes.
-
-        Where a scene executes, it draws the run that was measured; without one it is left out.
-        """
-        state, said = self._state, describe_proof(self._measurement) if self._measurement is not None else ""
-        state.measurement = self._measurement
-        script = default_scenes(state) if scenes is None else scenes
-        self._show(len(self._scheduled) - 1)
-        recorded = []
-        for scene in (complete_scene(script, number) for number in range(len(script))):
-            if scene.execute and self.run() is None:
-                continue
-            if scene.budget is not None:
-                state.set_budget(scene.budget)
-                fitting = [i for i, (_, peak) in enumerate(self._scheduled) if peak <= state.budget]
-                self._show(max(fitting, default=0))
-            stage, value = scene_selection(scene, state)
-            recorded.append(
-                {
-                    "caption": fill_caption(scene, state, said),
-                    "budget": None if scene.budget is None else state.budget,
-                    "picture": scene.picture,
-                    "stage": 0 if scene.play and stage is None else stage,
-                    "value": value,
-                    "play": scene.play,
-                    "draw": scene.execute,
-                }
-            )
-        return recorded
-
-    def _show(self, point: int) -> None:
-        """Bring a point of the curve into the state, with its measurement."""
-        schedule, _ = self._scheduled[point]
-        with self._state.at_once():
-            self._state.schedule, self._state.solution = schedule, self._shown[point]
-            self._state.measurement = self.measured(schedule)
-
-
 CHUNK = 64  # values
 PLACING = 0.3  # seconds for where the values of a point lie
 
@@ -369,6 +228,143 @@ class Recording:
                 texts += own
                 values.append([len(own), *said])
             yield {"texts": patterns(texts), "values": values}
+
+
+class Presented:
+    """The run and the scenes of a recorded curve.
+
+    Args:
+        state: brought to what each scene shows.
+        shown: the points of the curve.
+        scheduled: their schedules, with their peaks.
+        measurement: a `remat_explorer.runtime.Measurement` of one of these schedules, or None.
+    """
+
+    def __init__(
+        self, state: State, shown: Sequence[Solution], scheduled: Sequence[tuple[Schedule, int]], measurement: Any
+    ) -> None:
+        self._state, self._shown, self._scheduled, self._measurement = state, shown, scheduled, measurement
+
+    def measured(self, schedule: Schedule) -> Any:
+        """The measurement, if it is of this schedule, or None."""
+        found = self._measurement
+        return found if found is not None and Plan.of(schedule).statements == found.plan.statements else None
+
+    def run(self) -> dict[str, Any] | None:
+        """What was measured: the point of the curve, what is proven, and the pace at which its line is drawn."""
+        for point, (schedule, peak) in enumerate(self._scheduled):
+            found = self.measured(schedule)
+            if found is not None:
+                said = {"proof": describe_proof(found), "pace": pace_text(found)}
+                return {"point": point, "peak": peak, **said, "moments": moments(found), "duration": pace(found)}
+        return None
+
+    def scenes(self, scenes: Sequence[Scene] | None = None) -> list[dict[str, Any]]:
+        """What the page shows of each scene, and says in it; None for the usual scenes.
+
+        Where a scene executes, it draws the run that was measured; without one it is left out.
+        """
+        state, said = self._state, describe_proof(self._measurement) if self._measurement is not None else ""
+        state.measurement = self._measurement
+        script = default_scenes(state) if scenes is None else scenes
+        self._show(len(self._scheduled) - 1)
+        recorded = []
+        for scene in (complete_scene(script, number) for number in range(len(script))):
+            if scene.execute and self.run() is None:
+                continue
+            if scene.budget is not None:
+                state.set_budget(scene.budget)
+                fitting = [i for i, (_, peak) in enumerate(self._scheduled) if peak <= state.budget]
+                self._show(max(fitting, default=0))
+            stage, value = scene_selection(scene, state)
+            recorded.append(
+                {
+                    "caption": fill_caption(scene, state, said),
+                    "budget": None if scene.budget is None else state.budget,
+                    "picture": scene.picture,
+                    "stage": 0 if scene.play and stage is None else stage,
+                    "value": value,
+                    "play": scene.play,
+                    "draw": scene.execute,
+                }
+            )
+        return recorded
+
+    def _show(self, point: int) -> None:
+        """Bring a point of the curve into the state, with its measurement."""
+        schedule, _ = self._scheduled[point]
+        with self._state.at_once():
+            self._state.schedule, self._state.solution = schedule, self._shown[point]
+            self._state.measurement = self.measured(schedule)
+
+
+def layouts(graph: Graph) -> Iterator[tuple[tuple[int, ...], dict[str, Any], bytes]]:
+    """The numbers of the folded blocks, and what `layout_of` says then.
+
+    Of more than `FEW` blocks it is all of them, none, and each one alone folded or unfolded; without any, nothing.
+
+    >>> from remat_explorer.instances import linear
+    >>> [(numbers, layout["rows"]) for numbers, layout, _ in layouts(linear(8))]
+    [((), 1), ((0,), 1)]
+    """
+    every = range(len(repeated_blocks(graph)))
+    if not every:
+        return
+    if len(every) <= FEW:
+        choices = [numbers for count in range(len(every) + 1) for numbers in combinations(every, count)]
+    else:
+        single = [tuple(i for i in every if i != number) for number in every]
+        choices = [(), tuple(every), *((number,) for number in every), *single]
+    for numbers in choices:
+        yield (numbers, *layout_of(graph, numbers))
+
+
+def differences(numbers: Iterable[int]) -> list[int]:
+    """Each number less the one before it; of numbers that grow evenly little remains.
+
+    >>> differences([5, 7, 9, 9])
+    [5, 2, 2, 0]
+    """
+    before, found = 0, []
+    for number in numbers:
+        found.append(number - before)
+        before = number
+    return found
+
+
+def columns(rows: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Rows of the same length as columns of `differences`; none where there are no rows.
+
+    >>> columns([(0, 3), (602, 5), (603, 6)])
+    [[0, 602, 1], [3, 2, 1]]
+    """
+    return [differences(column) for column in zip(*rows, strict=True)]
+
+
+def patterns(texts: Iterable[str]) -> dict[str, Any]:
+    """Texts as patterns with gaps, which the page fills again.
+
+    Returns:
+        The patterns; for each text the number of its pattern; and for each pattern the numbers in its gaps, one column
+        for each gap, one row for each text in their order.
+
+    >>> found = patterns(["stage 3 of 8", "stage 5 of 8", "runs once"])
+    >>> [pattern.split(GAP) for pattern in found["patterns"]], found["which"], found["columns"]
+    ([['stage ', ' of ', ''], ['runs once']], [0, 0, 1], [[[3, 2], [8, 0]], []])
+    """
+    numbers: dict[str, int] = {}
+    which: list[int] = []
+    rows: dict[int, list[list[int]]] = defaultdict(list)
+    for text in texts:
+        parts = NUMBER.split(text.replace(GAP, ""))
+        pattern = numbers.setdefault(GAP.join(parts[::2]), len(numbers))
+        which.append(pattern)
+        rows[pattern].append([int(part) for part in parts[1::2]])
+    return {
+        "patterns": list(numbers),
+        "which": which,
+        "columns": [columns(rows[pattern]) for pattern in range(len(numbers))],
+    }
 
 
 def _numbered(said: list[Any]) -> list[Any]:

@@ -19,6 +19,82 @@ HINT = (
     "Find operations by name, pass and size of the largest output; all words must match: conv backward >10MiB. "
     "Enter goes to the next one."
 )
+HERE = Path(__file__).parent
+PICTURES = (("Matrices", "matrices"), ("Memory", "memory"), ("Model", "model"), ("Layers", "case"))
+PICTURE_HINTS = (
+    "R, S and U: what each stage computes, keeps and needs",
+    "Memory map: where every value lies, from when it is computed until it is freed",
+    "The graph of operations and values",
+    "Case study: memory and overhead by layer, compared with plain execution and plain Checkmate",
+)
+BOTH_WAYS = ("stage", "playing", "speed")  # traits that the browser changes too
+
+
+class Scrubber:
+    """Keeps the switch of pictures, the bar of stages and the search together with the state."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        room = w.Layout(width="310px", flex="0 0 auto")
+        self.picture = w.ToggleButtons(options=PICTURES, description="Show", tooltips=PICTURE_HINTS, layout=room)
+        self.picture.style.button_width, self.picture.style.description_width = "66px", "initial"
+        self.bar = StageBar(layout=w.Layout(flex="1 1 0", min_width="0", margin="0 6px"))
+        self.search = SearchField(state)
+        self.widget = w.HBox([self.picture, self.bar, self.search.widget])
+        self.widget.add_class("remat-scrubber")
+        w.link((state, "picture"), (self.picture, "value"))
+        self.bar.observe(self._take, BOTH_WAYS)
+        state.observe(self._play_along, "stage")
+        state.observe(self._show, ["stage", "schedule", "playing", "speed", "picture"])
+        self._show()
+
+    def _take(self, change: Any) -> None:
+        state = self._state
+        ends = state.playing and not self.bar.playing and self.bar.stage != state.stage  # both come in one message
+        take(state, self.bar, BOTH_WAYS)
+        if ends:
+            self._take_along()
+
+    def _play_along(self, change: Any) -> None:
+        if self._state.playing:
+            self._take_along()
+
+    def _take_along(self) -> None:
+        """While the stages play, the selected value is the one that the stage is about."""
+        state = self._state
+        if state.schedule is not None:
+            state.value = values_of_stages(state.schedule)[state.stage]
+
+    def _show(self, change: Any = None) -> None:
+        state, bar = self._state, self.bar
+        state.playing = state.playing and state.schedule is not None
+        with bar.hold_sync():
+            bar.stages = state.schedule.stages if state.schedule is not None else 0
+            bar.clocked = state.picture != "model"  # it goes by computations
+            give(state, bar, BOTH_WAYS)
+            bar.sentence = stage_sentence(state)
+
+
+class StageBar(PageWidget):
+    """Steps, player, slider and speed of the stages, with what the selected one does.
+
+    Attributes:
+        stage: the selected one.
+        stages: how many there are; 0 without a schedule.
+        playing: whether they follow one another.
+        clocked: whether the bar moves them then; if not, the picture that is shown does.
+        speed: how many times faster than usual they play.
+        sentence: what the selected one does, as text.
+    """
+
+    _esm = HERE / "scrubber.js"
+    _css = HERE / "scrubber.css"
+    stage = t.Int(0).tag(sync=True)
+    stages = t.Int(0).tag(sync=True)
+    playing = t.Bool(False).tag(sync=True)
+    clocked = t.Bool(True).tag(sync=True)
+    speed = t.Int(1).tag(sync=True)
+    sentence = t.Unicode("").tag(sync=True)
 
 
 class SearchField:
@@ -76,84 +152,6 @@ def count(state: State) -> tuple[str, str]:
         at = state.found.index(selected) + 1
         return f"{at} of {total}", f"the operation that writes the selected value is number {at} of {total} found"
     return f"{total} found", f"{total} operation{'' if total == 1 else 's'} found"
-
-
-HERE = Path(__file__).parent
-PICTURES = (("Matrices", "matrices"), ("Memory", "memory"), ("Model", "model"), ("Layers", "case"))
-PICTURE_HINTS = (
-    "R, S and U: what each stage computes, keeps and needs",
-    "Memory map: where every value lies, from when it is computed until it is freed",
-    "The graph of operations and values",
-    "Case study: memory and overhead by layer, compared with plain execution and plain Checkmate",
-)
-BOTH_WAYS = ("stage", "playing", "speed")  # traits that the browser changes too
-
-
-class StageBar(PageWidget):
-    """Steps, player, slider and speed of the stages, with what the selected one does.
-
-    Attributes:
-        stage: the selected one.
-        stages: how many there are; 0 without a schedule.
-        playing: whether they follow one another.
-        clocked: whether the bar moves them then; if not, the picture that is shown does.
-        speed: how many times faster than usual they play.
-        sentence: what the selected one does, as text.
-    """
-
-    _esm = HERE / "scrubber.js"
-    _css = HERE / "scrubber.css"
-    stage = t.Int(0).tag(sync=True)
-    stages = t.Int(0).tag(sync=True)
-    playing = t.Bool(False).tag(sync=True)
-    clocked = t.Bool(True).tag(sync=True)
-    speed = t.Int(1).tag(sync=True)
-    sentence = t.Unicode("").tag(sync=True)
-
-
-class Scrubber:
-    """Keeps the switch of pictures, the bar of stages and the search together with the state."""
-
-    def __init__(self, state: State) -> None:
-        self._state = state
-        room = w.Layout(width="310px", flex="0 0 auto")
-        self.picture = w.ToggleButtons(options=PICTURES, description="Show", tooltips=PICTURE_HINTS, layout=room)
-        self.picture.style.button_width, self.picture.style.description_width = "66px", "initial"
-        self.bar = StageBar(layout=w.Layout(flex="1 1 0", min_width="0", margin="0 6px"))
-        self.search = SearchField(state)
-        self.widget = w.HBox([self.picture, self.bar, self.search.widget])
-        self.widget.add_class("remat-scrubber")
-        w.link((state, "picture"), (self.picture, "value"))
-        self.bar.observe(self._take, BOTH_WAYS)
-        state.observe(self._play_along, "stage")
-        state.observe(self._show, ["stage", "schedule", "playing", "speed", "picture"])
-        self._show()
-
-    def _take(self, change: Any) -> None:
-        state = self._state
-        ends = state.playing and not self.bar.playing and self.bar.stage != state.stage  # both come in one message
-        take(state, self.bar, BOTH_WAYS)
-        if ends:
-            self._take_along()
-
-    def _play_along(self, change: Any) -> None:
-        if self._state.playing:
-            self._take_along()
-
-    def _take_along(self) -> None:
-        """While the stages play, the selected value is the one that the stage is about."""
-        state = self._state
-        if state.schedule is not None:
-            state.value = values_of_stages(state.schedule)[state.stage]
-
-    def _show(self, change: Any = None) -> None:
-        state, bar = self._state, self.bar
-        state.playing = state.playing and state.schedule is not None
-        with bar.hold_sync():
-            bar.stages = state.schedule.stages if state.schedule is not None else 0
-            bar.clocked = state.picture != "model"  # it goes by computations
-            give(state, bar, BOTH_WAYS)
-            bar.sentence = stage_sentence(state)
 
 
 def stage_sentence(state: State) -> str:

@@ -20,6 +20,43 @@ from remat_explorer.solvers.sweeps.own_points import best_within
 WIDTH, HEIGHT = 380, 222
 LEFT, RIGHT, TOP, BOTTOM = 62, 6, 8, 22  # margins
 RIGHT_SIDE, FOOT = WIDTH - RIGHT, HEIGHT - BOTTOM
+EAGER, CHECKMATE, PINNED = "eager", "Checkmate", "pinned"
+DRAWN = ["schedule", "other", "frontier", *BUDGETS, "picture", "theme"]
+_eager: list[Schedule] = []
+
+
+class CaseView:
+    """Draws the case study while it is the chosen picture."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.widget = Clickable(self._clicked, "Case study: memory and overhead by layer")
+        self.widget.layout.height = "266px"
+        self._drawn: tuple[Any, ...] = ()
+        state.observe(self._draw, DRAWN)
+        self._draw()
+
+    def _clicked(self, click: Click) -> None:
+        select(self._state, click)
+
+    def _draw(self, change: Any = None) -> None:
+        state = self._state
+        self.widget.layout.display = None if state.picture == "case" else "none"
+        if state.picture != "case":
+            return
+        schedule = state.schedule
+        if schedule is None:
+            self.widget.html = note("Load a model, and this compares its schedule with plain execution.")
+            return
+        others = others_of(state, schedule)
+        key = (schedule, *others.values(), state.shown_budget, state.theme)
+        if len(key) == len(self._drawn) and all(map(_same, key, self._drawn)):
+            return
+        self._drawn = key
+        study = case_study_of("on the screen", schedule, others)
+        hues = colours_of(list(study.memory), state.theme)
+        body = case_html(study, hues, state.shown_budget) + f'<p class="quiet small">{_said(study, state)}</p>'
+        self.widget.html = f'<div class="remat-panel case" style="{colours(state.theme)}">{body}</div>'
 
 
 def case_html(study: CaseStudy, hues: Mapping[str, str], budget: int = 0) -> str:
@@ -113,44 +150,6 @@ def _share(amount: float) -> str:
     return f"{100 * amount:+.2f} %".replace("-", "−") if amount else "0 %"
 
 
-EAGER, CHECKMATE, PINNED = "eager", "Checkmate", "pinned"
-DRAWN = ["schedule", "other", "frontier", *BUDGETS, "picture", "theme"]
-
-
-class CaseView:
-    """Draws the case study while it is the chosen picture."""
-
-    def __init__(self, state: State) -> None:
-        self._state = state
-        self.widget = Clickable(self._clicked, "Case study: memory and overhead by layer")
-        self.widget.layout.height = "266px"
-        self._drawn: tuple[Any, ...] = ()
-        state.observe(self._draw, DRAWN)
-        self._draw()
-
-    def _clicked(self, click: Click) -> None:
-        select(self._state, click)
-
-    def _draw(self, change: Any = None) -> None:
-        state = self._state
-        self.widget.layout.display = None if state.picture == "case" else "none"
-        if state.picture != "case":
-            return
-        schedule = state.schedule
-        if schedule is None:
-            self.widget.html = note("Load a model, and this compares its schedule with plain execution.")
-            return
-        others = others_of(state, schedule)
-        key = (schedule, *others.values(), state.shown_budget, state.theme)
-        if len(key) == len(self._drawn) and all(map(_same, key, self._drawn)):
-            return
-        self._drawn = key
-        study = case_study_of("on the screen", schedule, others)
-        hues = colours_of(list(study.memory), state.theme)
-        body = case_html(study, hues, state.shown_budget) + f'<p class="quiet small">{_said(study, state)}</p>'
-        self.widget.html = f'<div class="remat-panel case" style="{colours(state.theme)}">{body}</div>'
-
-
 def _same(new: Any, old: Any) -> bool:
     """Schedules are the same when they are one; numbers and words when they are equal."""
     return new is old or (isinstance(new, str | int) and new == old)
@@ -183,9 +182,6 @@ def _is_checkmates(strategy: str) -> bool:
     """Whether a strategy solves Checkmate's problem: any schedule with stages, of default implementations."""
     method = method_of(strategy)
     return method is not None and method.complete and method.choices is not Support.YES
-
-
-_eager: list[Schedule] = []
 
 
 def eager(schedule: Schedule) -> Schedule:

@@ -28,6 +28,30 @@ from remat_explorer.schedule import Schedule
 
 SPANS = 3  # versions that are named
 READS = 24  # reads that are marked
+CONTEXT = 3  # lines before and after
+SHOWN = 8  # names in a list
+OF_SCHEDULE = ("strip", "writer", "runs")  # places of `value_template` that depend on the schedule
+OF_REASON = ("reason", "choice")  # and on how the value stands in a stage
+
+
+class ExplainPanel(SidePanel):
+    """The selected value in words."""
+
+    name, title = "explain", "The selected value, in words"
+    traits = ("schedule", "solution", "stage", "value")
+
+    def html(self) -> str:
+        state = self.state
+        schedule, plan = state.schedule, state.plan
+        if schedule is None or plan is None:
+            return note("Load a model, and this explains the selected value in the selected stage.")
+        value = min(state.value, len(schedule.graph.values) - 1)
+        budget = state.solution.budget if state.solution is not None else state.budget
+        explanation = explain_value(schedule, plan, shown_stage(state), value, budget or None)
+        return explanation_html(schedule, plan, explanation, state.permissions)
+
+    def scroll(self) -> str:
+        return f"{self.name} {self.state.value}"
 
 
 class StatementNumbers:
@@ -86,9 +110,6 @@ def _span(life: Life, statements: StatementNumbers) -> str:
         else f"stages {life.first_stage} to {life.last_stage}"
     )
     return f"{stages} (statements {statements.number(life.first)} to {statements.number(life.last)})"
-
-
-CONTEXT = 3  # lines before and after
 
 
 def source_place(graph: Graph, operation: int) -> str:
@@ -161,31 +182,6 @@ def _block(graph: Graph, operation: int, permissions: Permissions | None) -> str
 
 def _missing(words: str) -> str:
     return f'<p class="quiet small">{text(words)}</p>'
-
-
-SHOWN = 8  # names in a list
-OF_SCHEDULE = ("strip", "writer", "runs")  # places of `value_template` that depend on the schedule
-OF_REASON = ("reason", "choice")  # and on how the value stands in a stage
-
-
-class ExplainPanel(SidePanel):
-    """The selected value in words."""
-
-    name, title = "explain", "The selected value, in words"
-    traits = ("schedule", "solution", "stage", "value")
-
-    def html(self) -> str:
-        state = self.state
-        schedule, plan = state.schedule, state.plan
-        if schedule is None or plan is None:
-            return note("Load a model, and this explains the selected value in the selected stage.")
-        value = min(state.value, len(schedule.graph.values) - 1)
-        budget = state.solution.budget if state.solution is not None else state.budget
-        explanation = explain_value(schedule, plan, shown_stage(state), value, budget or None)
-        return explanation_html(schedule, plan, explanation, state.permissions)
-
-    def scroll(self) -> str:
-        return f"{self.name} {self.state.value}"
 
 
 def explanation_html(

@@ -15,6 +15,28 @@ from remat_explorer.schedule import Schedule
 WIDTH, HEIGHT = 134, 96
 LEFT, RIGHT, TOP, BOTTOM = 38, 8, 18, 26  # margins
 ROOM = 1.12  # of the largest number, up to which an axis goes
+NO_CHOICES = (
+    "Every operation has one implementation here. Choose “exact” or “all” under Implementations, above, to see those "
+    "of the selected operation."
+)
+
+
+class WaysPanel(SidePanel):
+    """The selected operation's implementations; of a convolution, those of its gradients, too."""
+
+    name, title = "ways", "Implementations of the selected operation"
+    traits = ("schedule", "stage", "value")
+
+    def html(self) -> str:
+        state, schedule = self.state, self.state.schedule
+        if schedule is None or not schedule.graph.has_choices:
+            return note(NO_CHOICES)
+        graph = schedule.graph
+        operation = int(graph.producer[min(state.value, len(graph.values) - 1)])
+        return ways_html(schedule, operation, shown_stage(state), state.theme)
+
+    def scroll(self) -> str:
+        return f"{self.name} {self.state.value}"
 
 
 def ways_svg(graph: Graph, part: Part, theme: Theme = "light") -> str:
@@ -54,30 +76,6 @@ def ways_svg(graph: Graph, part: Part, theme: Theme = "light") -> str:
         f'<svg class="ways-chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'aria-label="{text(part.title)}, time against workspace: {text(said)}">{"".join(marks)}</svg>'
     )
-
-
-NO_CHOICES = (
-    "Every operation has one implementation here. Choose “exact” or “all” under Implementations, above, to see those "
-    "of the selected operation."
-)
-
-
-class WaysPanel(SidePanel):
-    """The selected operation's implementations; of a convolution, those of its gradients, too."""
-
-    name, title = "ways", "Implementations of the selected operation"
-    traits = ("schedule", "stage", "value")
-
-    def html(self) -> str:
-        state, schedule = self.state, self.state.schedule
-        if schedule is None or not schedule.graph.has_choices:
-            return note(NO_CHOICES)
-        graph = schedule.graph
-        operation = int(graph.producer[min(state.value, len(graph.values) - 1)])
-        return ways_html(schedule, operation, shown_stage(state), state.theme)
-
-    def scroll(self) -> str:
-        return f"{self.name} {self.state.value}"
 
 
 def ways_html(schedule: Schedule, operation: int, stage: int, theme: Theme = "light") -> str:

@@ -40,7 +40,6 @@ TABS: dict[str, tuple[str, str]] = {
     "execution": ("Execution", "Predicted and measured memory, time and gradients of the last execution"),
 }
 LEGEND = "What the letters, colours and controls mean, and the strategies of Table 1"
-
 TERMS: dict[str, str] = {
     "stage t": "A row of the matrices: stage t is the first to compute operation t, after whatever it computes again.",
     "R": "R[t, k] is set where stage t computes operation k: on the diagonal for the first time, left of it again.",
@@ -81,41 +80,6 @@ CONTROLS: dict[str, str] = {
     "Model, tanks": "What is in memory at each computation, here and with keeping everything; the rim is the budget. "
     "The slider, comma and full stop go from one computation to the next; Space plays.",
 }
-
-
-def legend_html() -> str:
-    """Terms, colours, controls, and Table 1 of the Checkmate paper with every strategy here.
-
-    >>> "checkpoint-all" in legend_html()
-    True
-    """
-    colours = [
-        [f'<i class="swatch" style="background:var(--{name})"></i> {text(colour)}', text(meaning)]
-        for colour, (name, meaning) in COLOURS.items()
-    ]
-    return "".join(
-        [
-            "<h4>Terms</h4>",
-            table([[f"<b>{text(term)}</b>", text(meaning)] for term, meaning in TERMS.items()], kind="facts"),
-            "<h4>Colours</h4>",
-            table(colours, kind="facts"),
-            "<h4>Controls</h4>",
-            table([[f"<b>{text(name)}</b>", text(meaning)] for name, meaning in CONTROLS.items()], kind="facts"),
-            "<h4>Strategies (Checkmate, Table 1)</h4>",
-            table(_strategies(), ("strategy", "any graph", "costs", "memory", "what it does"), "strategies"),
-        ]
-    )
-
-
-def _strategies() -> list[list[str]]:
-    rows = []
-    for name, method in STRATEGIES.items():
-        line = row(method)
-        aware = [text(entry) for entry in (line.general_graphs, line.cost_aware, line.memory_aware)]
-        rows.append([f"<b>{text(name)}</b>", *aware, text(line.describe())])
-    return rows
-
-
 VIEWS = (FitPanel, ExplainPanel, PlanPanel, PeakPanel, WaysPanel, SolverPanel, ComparePanel, EditPanel, ExecutionPanel)
 
 
@@ -157,3 +121,36 @@ class Panels:
         shown = self._meanings if state.legend else self.views[state.panel].widget
         if self._body.children != (shown,):
             self._body.children = (shown,)
+
+
+def legend_html() -> str:
+    """Terms, colours, controls, and Table 1 of the Checkmate paper with every strategy here.
+
+    >>> "checkpoint-all" in legend_html()
+    True
+    """
+    colours = [
+        [f'<i class="swatch" style="background:var(--{name})"></i> {text(colour)}', text(meaning)]
+        for colour, (name, meaning) in COLOURS.items()
+    ]
+    return "".join(
+        [
+            "<h4>Terms</h4>",
+            table([[f"<b>{text(term)}</b>", text(meaning)] for term, meaning in TERMS.items()], kind="facts"),
+            "<h4>Colours</h4>",
+            table(colours, kind="facts"),
+            "<h4>Controls</h4>",
+            table([[f"<b>{text(name)}</b>", text(meaning)] for name, meaning in CONTROLS.items()], kind="facts"),
+            "<h4>Strategies (Checkmate, Table 1)</h4>",
+            table(_strategies(), ("strategy", "any graph", "costs", "memory", "what it does"), "strategies"),
+        ]
+    )
+
+
+def _strategies() -> list[list[str]]:
+    rows = []
+    for name, method in STRATEGIES.items():
+        line = row(method)
+        aware = [text(entry) for entry in (line.general_graphs, line.cost_aware, line.memory_aware)]
+        rows.append([f"<b>{text(name)}</b>", *aware, text(line.describe())])
+    return rows

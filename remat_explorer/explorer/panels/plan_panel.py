@@ -21,6 +21,23 @@ from remat_explorer.plan import Compute, Plan, Statement
 from remat_explorer.quantities import format_bytes
 
 MAX_ROWS = 60  # rows
+BEFORE, FULL, SHOWN = 3, 12, 60  # statements before the stage, that fill the height, and in all
+
+
+class PlanPanel(SidePanel):
+    """A window of the plan that follows the stage."""
+
+    name, title = "plan", "The statements of the plan"
+    traits = ("schedule", "stage", "value")
+
+    def html(self) -> str:
+        plan = self.state.plan
+        if plan is None:
+            return note("Load a model, and this lists what its plan computes and frees.")
+        return statements_html(plan, shown_stage(self.state), self.state.value)
+
+    def scroll(self) -> str:
+        return f"{self.name} {self.state.stage}"
 
 
 class PeakPanel(SidePanel):
@@ -71,25 +88,6 @@ def _row_html(row: PeakRow, stage: int, share: float, selected: int) -> str:
         f'<span class="what">{name}</span><span class="bytes">{format_bytes(row.bytes)}</span>'
         f'<span class="why">{sentence(row.why)}</span></div>'
     )
-
-
-BEFORE, FULL, SHOWN = 3, 12, 60  # statements before the stage, that fill the height, and in all
-
-
-class PlanPanel(SidePanel):
-    """A window of the plan that follows the stage."""
-
-    name, title = "plan", "The statements of the plan"
-    traits = ("schedule", "stage", "value")
-
-    def html(self) -> str:
-        plan = self.state.plan
-        if plan is None:
-            return note("Load a model, and this lists what its plan computes and frees.")
-        return statements_html(plan, shown_stage(self.state), self.state.value)
-
-    def scroll(self) -> str:
-        return f"{self.name} {self.state.stage}"
 
 
 def statements_html(plan: Plan, stage: int, value: int = -1) -> str:

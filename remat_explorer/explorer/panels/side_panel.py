@@ -24,6 +24,98 @@ COLOURS = (
     *("predicted", "measured", "budget", "over", "cursor", "grid"),
 )
 PLACE = re.compile("\ue000(\\w+)\ue001")  # characters that no text of a model has a use for
+HERE = Path(__file__).parent
+
+
+class SidePanel:
+    """A panel: `html` of the state, drawn again when one of `traits` has changed and the panel is the chosen one.
+
+    Attributes:
+        name: one of `remat_explorer.explorer.state.state.PANELS`.
+        traits: what the content depends on.
+        content: the widget that shows it.
+        widget: the panel, by default the content alone.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    traits: ClassVar[tuple[str, ...]]
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.content = Clickable(self.clicked, self.title)
+        self.widget: Any = self.content
+        self._stale = True
+        state.observe(self._changed, [*self.traits, "theme"])
+        state.observe(self._shown, "panel")
+        self._shown()
+
+    def html(self) -> str:
+        """The content, its text escaped."""
+        raise NotImplementedError
+
+    def scroll(self) -> str:
+        """What the scroll position belongs to: where it changes, the panel is shown from its top again."""
+        return self.name
+
+    def clicked(self, click: Click) -> None:
+        """Select what was clicked."""
+        select(self.state, click)
+
+    def _changed(self, change: Any) -> None:
+        self._stale = True
+        self._shown()
+
+    def _shown(self, change: Any = None) -> None:
+        if self._stale and self.state.panel == self.name:
+            self._stale = False
+            style, scroll = colours(self.state.theme), self.scroll()
+            self.content.html = (
+                f'<div class="remat-panel {self.name}" data-scroll="{scroll}" style="{style}">{self.html()}</div>'
+            )
+
+
+class Clickable(PageWidget):
+    """Shows `html`, whose text is escaped by whoever writes it, and tells of clicks.
+
+    Args:
+        heard: called with each `Click`.
+        label: what a screen reader calls it.
+
+    >>> clicks = []
+    >>> shown = Clickable(clicks.append, "Values")
+    >>> shown._custom({"value": 3, "stage": None, "action": ""}, [])
+    >>> clicks
+    [Click(value=3, stage=None, action='')]
+    """
+
+    _esm = HERE / "side_panel.js"
+    _css = HERE / "side_panel.css"
+    html = t.Unicode("").tag(sync=True)
+    label = t.Unicode("").tag(sync=True)
+
+    def __init__(self, heard: Callable[[Click], None], label: str) -> None:
+        super().__init__(label=label)
+        self._heard = heard
+        self.on_msg(lambda widget, content, buffers: self._custom(content, buffers))
+
+    def _custom(self, content: Any, buffers: Any) -> None:
+        value, stage = (content.get(name) for name in ("value", "stage"))
+        click = Click(
+            value if isinstance(value, int) else None,
+            stage if isinstance(stage, int) else None,
+            str(content.get("action") or ""),
+        )
+        self._heard(click)
+
+
+@dataclass(frozen=True)
+class Click:
+    """What was clicked: a value, a stage, an action, or several of them."""
+
+    value: int | None = None
+    stage: int | None = None
+    action: str = ""
 
 
 def text(content: object) -> str:
@@ -115,100 +207,6 @@ def colours(theme: Theme) -> str:
     """
     theme_colours = palette(theme)
     return ";".join(f"--{name}:{getattr(theme_colours, name)}" for name in COLOURS)
-
-
-HERE = Path(__file__).parent
-
-
-@dataclass(frozen=True)
-class Click:
-    """What was clicked: a value, a stage, an action, or several of them."""
-
-    value: int | None = None
-    stage: int | None = None
-    action: str = ""
-
-
-class Clickable(PageWidget):
-    """Shows `html`, whose text is escaped by whoever writes it, and tells of clicks.
-
-    Args:
-        heard: called with each `Click`.
-        label: what a screen reader calls it.
-
-    >>> clicks = []
-    >>> shown = Clickable(clicks.append, "Values")
-    >>> shown._custom({"value": 3, "stage": None, "action": ""}, [])
-    >>> clicks
-    [Click(value=3, stage=None, action='')]
-    """
-
-    _esm = HERE / "side_panel.js"
-    _css = HERE / "side_panel.css"
-    html = t.Unicode("").tag(sync=True)
-    label = t.Unicode("").tag(sync=True)
-
-    def __init__(self, heard: Callable[[Click], None], label: str) -> None:
-        super().__init__(label=label)
-        self._heard = heard
-        self.on_msg(lambda widget, content, buffers: self._custom(content, buffers))
-
-    def _custom(self, content: Any, buffers: Any) -> None:
-        value, stage = (content.get(name) for name in ("value", "stage"))
-        click = Click(
-            value if isinstance(value, int) else None,
-            stage if isinstance(stage, int) else None,
-            str(content.get("action") or ""),
-        )
-        self._heard(click)
-
-
-class SidePanel:
-    """A panel: `html` of the state, drawn again when one of `traits` has changed and the panel is the chosen one.
-
-    Attributes:
-        name: one of `remat_explorer.explorer.state.state.PANELS`.
-        traits: what the content depends on.
-        content: the widget that shows it.
-        widget: the panel, by default the content alone.
-    """
-
-    name: ClassVar[str]
-    title: ClassVar[str]
-    traits: ClassVar[tuple[str, ...]]
-
-    def __init__(self, state: State) -> None:
-        self.state = state
-        self.content = Clickable(self.clicked, self.title)
-        self.widget: Any = self.content
-        self._stale = True
-        state.observe(self._changed, [*self.traits, "theme"])
-        state.observe(self._shown, "panel")
-        self._shown()
-
-    def html(self) -> str:
-        """The content, its text escaped."""
-        raise NotImplementedError
-
-    def scroll(self) -> str:
-        """What the scroll position belongs to: where it changes, the panel is shown from its top again."""
-        return self.name
-
-    def clicked(self, click: Click) -> None:
-        """Select what was clicked."""
-        select(self.state, click)
-
-    def _changed(self, change: Any) -> None:
-        self._stale = True
-        self._shown()
-
-    def _shown(self, change: Any = None) -> None:
-        if self._stale and self.state.panel == self.name:
-            self._stale = False
-            style, scroll = colours(self.state.theme), self.scroll()
-            self.content.html = (
-                f'<div class="remat-panel {self.name}" data-scroll="{scroll}" style="{style}">{self.html()}</div>'
-            )
 
 
 def select(state: State, click: Click) -> None:

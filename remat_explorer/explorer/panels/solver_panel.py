@@ -12,8 +12,23 @@ from remat_explorer.solution import relative_gap
 
 WIDTH, HEIGHT = 380, 112
 LEFT, RIGHT, TOP, BOTTOM = 52, 8, 8, 18  # margins
-
 Step = tuple[float, float]  # seconds, overhead as a ratio
+BEFORE = "Press Solve to see how the best schedule and the lower bound meet."
+
+
+class SolverPanel(SidePanel):
+    """The history of the last solve, and what came of it."""
+
+    name, title = "solver", "Progress of the solver"
+    traits = ("history", "busy", "answer", "graph", "status")
+
+    def html(self) -> str:
+        return solver_html(self.state)
+
+    def _changed(self, change: Any) -> None:
+        if change["name"] == "status" and self.state.busy != "solving":
+            return
+        super()._changed(change)
 
 
 def progress_svg(history: Sequence[HistoryPoint], total_cost: float, now: float = 0.0) -> str:
@@ -82,24 +97,6 @@ def _steps(history: Sequence[HistoryPoint], name: str, total_cost: float) -> lis
         if level is not None and (not steps or steps[-1][1] != level):
             steps.append((moment.seconds, level))
     return steps
-
-
-BEFORE = "Press Solve to see how the best schedule and the lower bound meet."
-
-
-class SolverPanel(SidePanel):
-    """The history of the last solve, and what came of it."""
-
-    name, title = "solver", "Progress of the solver"
-    traits = ("history", "busy", "answer", "graph", "status")
-
-    def html(self) -> str:
-        return solver_html(self.state)
-
-    def _changed(self, change: Any) -> None:
-        if change["name"] == "status" and self.state.busy != "solving":
-            return
-        super()._changed(change)
 
 
 def solver_html(state: State) -> str:

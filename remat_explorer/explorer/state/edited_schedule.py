@@ -20,6 +20,9 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.rounding.two_phase import minimal_row, values_of
 
+_MAX_STEPS = 1000  # steps that can be undone
+_Cells = np.ndarray  # stages and groups, int of shape (count, 2)
+
 
 def why_not_editable(graph: Graph | None) -> str:
     """Why schedules of a graph cannot be edited, or "".
@@ -68,10 +71,6 @@ def _groups_of(condensed: Condensed) -> dict[int, int]:
     group = {(int(graph.producer[v]), graph.readers[v]): number for number, v in enumerate(condensed.member)}
     kept = [v for v in range(len(graph.values)) if graph.readers[v] and not graph.persistent[v]]
     return {v: group[int(graph.producer[v]), graph.readers[v]] for v in kept}
-
-
-_MAX_STEPS = 1000  # steps that can be undone
-_Cells = np.ndarray  # stages and groups, int of shape (count, 2)
 
 
 @dataclass(frozen=True, eq=False)

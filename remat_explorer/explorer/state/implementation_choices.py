@@ -23,6 +23,8 @@ from remat_explorer.solvers.sweeps.own_points import OwnPoint, assessed
 NONE, EXACT, ALL = "none", "exact", "all"
 _NAMED = (NONE, EXACT, ALL)
 Implementations = str | tuple[str, ...]
+_Record = tuple[frozenset[str], frozenset[str], Solution]  # the kinds that were allowed, that are used, and the answer
+_LIFTED: WeakKeyDictionary[Schedule, Schedule] = WeakKeyDictionary()  # for each schedule, what was last made of it
 
 
 def parse_implementations(given: str | Iterable[str] | None, graph: Graph | None = None) -> Implementations:
@@ -114,11 +116,6 @@ def describe_kinds(graph: Graph, kinds: Iterable[str]) -> str:
     if set(chosen) == set(kinds_in(graph)):
         return "all kinds of implementations"
     return f"implementations of {', '.join(chosen)}"
-
-
-_Record = tuple[frozenset[str], frozenset[str], Solution]  # the kinds that were allowed, that are used, and the answer
-
-_LIFTED: WeakKeyDictionary[Schedule, Schedule] = WeakKeyDictionary()  # for each schedule, what was last made of it
 
 
 class KnownSolutions:

@@ -20,6 +20,10 @@ from remat_explorer.graph.repeated_blocks import RepeatedBlocks, repeated_blocks
 from remat_explorer.quantities import parse_bytes
 from remat_explorer.schedule import Schedule
 
+_SIZE = re.compile(r"(?<!\S)([<>]=?)\s*(\S*(?:\s+[KMGT]?i?B\b)?)", re.IGNORECASE)
+_COMPARE = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+MIN_FOLDED_OPERATIONS = 400  # operations from which on repeated blocks are folded at first
+
 
 def nearest_computation(schedule: Schedule, computation: int) -> int:
     """The nearest computation that there is, from 0 on."""
@@ -77,10 +81,6 @@ def scroll_to(first: int, last: int, position: int, count: int) -> tuple[int, in
     by = min(0, position - first) + max(0, position - last)
     by = max(-first, min(by, count - 1 - last))
     return first + by, last + by
-
-
-_SIZE = re.compile(r"(?<!\S)([<>]=?)\s*(\S*(?:\s+[KMGT]?i?B\b)?)", re.IGNORECASE)
-_COMPARE = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 
 
 @dataclass(frozen=True)
@@ -152,9 +152,6 @@ def next_found(operations: Sequence[int], current: int, by: int) -> int | None:
         return None
     at = bisect_right(operations, current) if by > 0 else bisect_left(operations, current) - 1
     return operations[at % len(operations)]
-
-
-MIN_FOLDED_OPERATIONS = 400  # operations from which on repeated blocks are folded at first
 
 
 class Folding(t.HasTraits):

@@ -40,6 +40,13 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import STRATEGIES, Frontier, MinimumBudget
 
+# Keys of `remat_explorer.fit.optimizers.OPTIMIZERS`, which is imported with torch, for which no screen should wait.
+OPTIMIZERS = ("adamw", "adam", "adam8bit", "adafactor", "lion", "momentum", "sgd")
+PRECISIONS = ("bfloat16", "float32", "autocast")
+PICTURES = ("matrices", "memory", "model", "case")
+PANELS = ("fit", "explain", "plan", "peak", "ways", "solver", "compare", "edit", "execution")
+BUDGETS = ("budget", "dragged")  # of which `State.shown_budget` is one
+
 
 class Status(t.HasTraits):
     """What is going on, in one sentence; changes of all its traits are told one at a time, from whichever thread.
@@ -87,11 +94,6 @@ class Status(t.HasTraits):
             self._refusal = ""
 
 
-# Keys of `remat_explorer.fit.optimizers.OPTIMIZERS`, which is imported with torch, for which no screen should wait.
-OPTIMIZERS = ("adamw", "adam", "adam8bit", "adafactor", "lion", "momentum", "sgd")
-PRECISIONS = ("bfloat16", "float32", "autocast")
-
-
 class FitQuestion(t.HasTraits):
     """Memory and recipe of the question whether a training step fits, what is being done for it, and the answer."""
 
@@ -104,11 +106,6 @@ class FitQuestion(t.HasTraits):
     fit_doing = t.Unicode("", help="What is being done for the answer; empty where nothing is.")
     fit_refusal = t.Unicode("", help="Why there is no answer, or empty.")
     fitted: Any = t.Any(None, help="The answer, a `remat_explorer.fit.Fit`, or None.")
-
-
-PICTURES = ("matrices", "memory", "model", "case")
-PANELS = ("fit", "explain", "plan", "peak", "ways", "solver", "compare", "edit", "execution")
-BUDGETS = ("budget", "dragged")  # of which `State.shown_budget` is one
 
 
 @dataclass(frozen=True)

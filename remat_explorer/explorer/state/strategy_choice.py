@@ -30,6 +30,12 @@ from remat_explorer.solvers.strategies.rotor import METHOD as ROTOR
 from remat_explorer.solvers.strategies.sqrt_n import AP as AP_SQRT_N
 from remat_explorer.solvers.sweeps.own_points import assessed
 
+_selections: list[Selection] = []  # the last one: to select takes as long as to check a graph
+ONLY_CHAINS = "only for chains"  # in a list, where there is room for no more
+_ADVICE = (". This strategy", "; use ")  # where an error begins to say what to do instead
+KEEPS = "keep everything"
+_NAMES = {"checkpoint-all": f"{KEEPS} (checkpoint-all)"}
+
 
 @dataclass(frozen=True, eq=False)
 class SolveRequest:
@@ -92,9 +98,6 @@ def solve_request(state: State, options: dict[str, Any] | None = None) -> SolveR
     return SolveRequest(graph, {**given, "implementations": monet_option(graph, state.kinds)}, state.kinds)
 
 
-_selections: list[Selection] = []  # the last one: to select takes as long as to check a graph
-
-
 def default_implementations(graph: Graph) -> Selection:
     """The default implementation of every operation, the same object for the same graph."""
     if not _selections or _selections[0].origin is not graph:
@@ -138,10 +141,6 @@ def switch_default_strategy(state: State, graph: Graph) -> None:
         state.usual_strategy, state.strategy = state.strategy, default_strategy(graph)
     elif state.usual_strategy:
         state.strategy, state.usual_strategy = state.usual_strategy, ""
-
-
-ONLY_CHAINS = "only for chains"  # in a list, where there is room for no more
-_ADVICE = (". This strategy", "; use ")  # where an error begins to say what to do instead
 
 
 @dataclass(frozen=True)
@@ -211,10 +210,6 @@ def _parts(method: Method, graph: Graph) -> str:
 def _blocks(sizes: list[int]) -> str:
     parts = f"falls into {len(sizes)} blocks, the largest of {max(sizes)}, which it takes as wholes"
     return f"the forward pass of {sum(sizes)} operations {parts}"
-
-
-KEEPS = "keep everything"
-_NAMES = {"checkpoint-all": f"{KEEPS} (checkpoint-all)"}
 
 
 def describe_strategy(strategy: str) -> str:

@@ -31,6 +31,12 @@ from remat_explorer.solvers.sweeps.own_points import assessed, empty
 
 _MAX_IMPROVE_SECONDS = 20.0  # seconds of an improvement, at most
 _QUIET_SECONDS = 0.4  # seconds for which the budget must stay as it is before its improvement begins
+_SWEEP_BUDGETS, _SWEEP_BUDGETS_WITH_CHOICES = 12, 6  # of a curve; where implementations are chosen, each takes longer
+_LARGE_GRAPH = (
+    400  # operations from which the methods with many schedules are left out: each would be checked in this process
+)
+_REDRAW_SECONDS = 0.4  # seconds between two looks of the screen at the sweep, but for the first
+_PLACE_SECONDS = 2.0  # seconds for a better placement
 
 
 class Improver:
@@ -175,13 +181,6 @@ class Improver:
         add_to_frontier(state, graph, [solution], kinds=kinds)
         if best is None and self._is_ours() and not (stop.is_set() or state.busy):
             self.show()
-
-
-_SWEEP_BUDGETS, _SWEEP_BUDGETS_WITH_CHOICES = 12, 6  # of a curve; where implementations are chosen, each takes longer
-_LARGE_GRAPH = (
-    400  # operations from which the methods with many schedules are left out: each would be checked in this process
-)
-_REDRAW_SECONDS = 0.4  # seconds between two looks of the screen at the sweep, but for the first
 
 
 class Sweeper:
@@ -344,9 +343,6 @@ class Sweeper:
             and (method.runs_in_background(graph.n >= _LARGE_GRAPH) or (every and graph.n < _LARGE_GRAPH))
         ]
         return sorted(chosen, key=lambda name: methods[name].improve is None)
-
-
-_PLACE_SECONDS = 2.0  # seconds for a better placement
 
 
 class Placer:

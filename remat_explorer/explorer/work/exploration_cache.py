@@ -38,35 +38,6 @@ MAX_CACHE_BYTES = 32 * 2**20  # bytes of all kept looks together; above that the
 NOT_CAPTURED = "The model has not been captured yet: load it again"
 
 
-def cache_key(state: State, graph: Graph | None = None) -> dict[str, Any] | None:
-    """What two looks at a model must share to show the same; None where nothing is kept.
-
-    Args:
-        state: which model, and how it is asked for.
-        graph: once it is captured; only models of the zoo are known before.
-
-    >>> cache_key(State(model="mlp"))["batch"], cache_key(State(model="my_model.py:make_model"))
-    (8192, None)
-    """
-    begin = (
-        None if state.no_execution == NO_MODULE else DEFAULT_SIZES.get(state.model)
-    )  # a graph may have a model's name
-    if state.measured_costs:
-        return None
-    chosen = state.implementations if isinstance(state.implementations, str) else list(state.implementations)
-    if begin is None:
-        if graph is None or graph.n <= MIN_OPERATIONS:
-            return None
-        return {"graph": graph.sha256, "implementations": chosen, "package": PACKAGE}
-    try:
-        torch = version("torch")
-    except PackageNotFoundError:
-        return None
-    sizes = {"batch": state.batch or begin.get("batch"), "image": state.image or begin.get("image")}
-    asked = {"model": state.model, **sizes, "device": state.device, "implementations": chosen}
-    return {**asked, "package": PACKAGE, "torch": torch}
-
-
 class ExplorationCache:
     """Keeps what is known of the state's model once it is loaded, and again when its trade-off curve is filled.
 
@@ -121,17 +92,6 @@ def store_exploration(state: State) -> bool:
     return False
 
 
-def _spread(points: Sequence[Any], most: int) -> list[Any]:
-    """At most so many of some points, evenly, the first and the last among them.
-
-    >>> _spread("abcdefg", 3), _spread("ab", 3), _spread("abc", 1)
-    (['a', 'd', 'g'], ['a', 'b'], [])
-    """
-    if len(points) <= most:
-        return list(points)
-    return [points[round(k * (len(points) - 1) / (most - 1))] for k in range(most)] if most > 1 else []
-
-
 def show_cached(state: State, budget: str | int | float | None = None, captured: Graph | None = None) -> bool:
     """Put what is kept of the state's model on the screen; whether there was anything.
 
@@ -164,24 +124,6 @@ def show_cached(state: State, budget: str | int | float | None = None, captured:
     return True
 
 
-def _read(key: dict[str, Any], captured: Graph | None) -> tuple[Graph, int, int, Frontier]:
-    """Graph, budget, peak of keeping everything, and curve of the look that is kept for a key.
-
-    Raises:
-        RematError: if the file is damaged or says of a schedule what is not so.
-    """
-    document = read_json(entry_path("look", key), SolutionError)
-    names = ("format", "version", "key", "graph", "budget", "keep_all", "curve")
-    require_keys(document, names, "the kept look", SolutionError)
-    require_format(document, _FORMAT, _VERSION, SolutionError)
-    budget, keep_all = (require_bytes(document[name], name, SolutionError) for name in ("budget", "keep_all"))
-    graph = captured or Graph.from_document(document["graph"])
-    frontier = Frontier.from_document(document["curve"], graph)
-    if document["key"] != key or not frontier.scheduled():
-        raise SolutionError("the kept look is one of another model")
-    return graph, budget, keep_all, frontier
-
-
 def replace_by_captured(state: State, graph: Graph, inputs: Any, no_execution: str) -> bool:
     """Let the captured graph take the place of the kept one that is on the screen; whether the two are the same.
 
@@ -199,3 +141,61 @@ def replace_by_captured(state: State, graph: Graph, inputs: Any, no_execution: s
         state.graph, state.inputs, state.no_execution, state.frontier = graph, inputs, no_execution, curve
         show_schedule(state, best.schedule, best)
     return True
+
+
+def cache_key(state: State, graph: Graph | None = None) -> dict[str, Any] | None:
+    """What two looks at a model must share to show the same; None where nothing is kept.
+
+    Args:
+        state: which model, and how it is asked for.
+        graph: once it is captured; only models of the zoo are known before.
+
+    >>> cache_key(State(model="mlp"))["batch"], cache_key(State(model="my_model.py:make_model"))
+    (8192, None)
+    """
+    begin = (
+        None if state.no_execution == NO_MODULE else DEFAULT_SIZES.get(state.model)
+    )  # a graph may have a model's name
+    if state.measured_costs:
+        return None
+    chosen = state.implementations if isinstance(state.implementations, str) else list(state.implementations)
+    if begin is None:
+        if graph is None or graph.n <= MIN_OPERATIONS:
+            return None
+        return {"graph": graph.sha256, "implementations": chosen, "package": PACKAGE}
+    try:
+        torch = version("torch")
+    except PackageNotFoundError:
+        return None
+    sizes = {"batch": state.batch or begin.get("batch"), "image": state.image or begin.get("image")}
+    asked = {"model": state.model, **sizes, "device": state.device, "implementations": chosen}
+    return {**asked, "package": PACKAGE, "torch": torch}
+
+
+def _spread(points: Sequence[Any], most: int) -> list[Any]:
+    """At most so many of some points, evenly, the first and the last among them.
+
+    >>> _spread("abcdefg", 3), _spread("ab", 3), _spread("abc", 1)
+    (['a', 'd', 'g'], ['a', 'b'], [])
+    """
+    if len(points) <= most:
+        return list(points)
+    return [points[round(k * (len(points) - 1) / (most - 1))] for k in range(most)] if most > 1 else []
+
+
+def _read(key: dict[str, Any], captured: Graph | None) -> tuple[Graph, int, int, Frontier]:
+    """Graph, budget, peak of keeping everything, and curve of the look that is kept for a key.
+
+    Raises:
+        RematError: if the file is damaged or says of a schedule what is not so.
+    """
+    document = read_json(entry_path("look", key), SolutionError)
+    names = ("format", "version", "key", "graph", "budget", "keep_all", "curve")
+    require_keys(document, names, "the kept look", SolutionError)
+    require_format(document, _FORMAT, _VERSION, SolutionError)
+    budget, keep_all = (require_bytes(document[name], name, SolutionError) for name in ("budget", "keep_all"))
+    graph = captured or Graph.from_document(document["graph"])
+    frontier = Frontier.from_document(document["curve"], graph)
+    if document["key"] != key or not frontier.scheduled():
+        raise SolutionError("the kept look is one of another model")
+    return graph, budget, keep_all, frontier

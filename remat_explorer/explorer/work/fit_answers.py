@@ -21,6 +21,41 @@ _NO_PARAMETERS = (
 )
 
 
+class FitMethods:
+    """The part of `Driver` that asks whether a step fits."""
+
+    state: State
+    _fitter: FitWorker
+
+    def fit(self, memory: str | None = None, **question: Any) -> None:
+        """Begin to answer in the panel *Fit* whether a training step fits into a memory; `State.fitted` is the answer.
+
+        Args:
+            memory: of the device, such as "24 GB"; None for what was asked last.
+            question: optimizer, precision, master_weights and full_gradients, as `remat_explorer.fit` takes them.
+
+        Raises:
+            UnknownNameError: if there is no such setting.
+        """
+        require_arguments(FitMethods.fit, locals())
+        if memory is not None:
+            question["memory"] = memory
+        for name in question:
+            if name not in FIT_SETTINGS:
+                raise UnknownNameError("setting of fit", name, FIT_SETTINGS)
+        for name, value in question.items():
+            try:
+                setattr(self.state, f"fit_{name}", value)
+            except TraitError as error:
+                raise ArgumentError(f"fit does not take {name}={shown(value)}: {error}") from None
+        self.state.panel, self.state.fit_asked = "fit", True
+
+    def wait_for_fit(self, timeout: Seconds | None = None) -> bool:
+        """Block until the panel *Fit* has its answer; returns whether that came true in ``timeout`` seconds."""
+        require_arguments(FitMethods.wait_for_fit, locals())
+        return self._fitter.wait(timeout)
+
+
 class FitWorker:
     """Asks `remat_explorer.fit` while `State.fit_asked` is true, and forgets the answer to another question.
 
@@ -104,38 +139,3 @@ def _fit(state: State, cancelled: threading.Event) -> Any:
         raise ModelError(_NO_PARAMETERS)
     module, args, kwargs, loss = state.inputs.given
     return fit(module, state.fit_memory, args, kwargs, loss, **recipe)
-
-
-class FitMethods:
-    """The part of `Driver` that asks whether a step fits."""
-
-    state: State
-    _fitter: FitWorker
-
-    def fit(self, memory: str | None = None, **question: Any) -> None:
-        """Begin to answer in the panel *Fit* whether a training step fits into a memory; `State.fitted` is the answer.
-
-        Args:
-            memory: of the device, such as "24 GB"; None for what was asked last.
-            question: optimizer, precision, master_weights and full_gradients, as `remat_explorer.fit` takes them.
-
-        Raises:
-            UnknownNameError: if there is no such setting.
-        """
-        require_arguments(FitMethods.fit, locals())
-        if memory is not None:
-            question["memory"] = memory
-        for name in question:
-            if name not in FIT_SETTINGS:
-                raise UnknownNameError("setting of fit", name, FIT_SETTINGS)
-        for name, value in question.items():
-            try:
-                setattr(self.state, f"fit_{name}", value)
-            except TraitError as error:
-                raise ArgumentError(f"fit does not take {name}={shown(value)}: {error}") from None
-        self.state.panel, self.state.fit_asked = "fit", True
-
-    def wait_for_fit(self, timeout: Seconds | None = None) -> bool:
-        """Block until the panel *Fit* has its answer; returns whether that came true in ``timeout`` seconds."""
-        require_arguments(FitMethods.wait_for_fit, locals())
-        return self._fitter.wait(timeout)

@@ -36,50 +36,6 @@ from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.strategies.registry import default_strategy
 
 COUNT_INTERVAL = 0.1  # seconds between two counts of what is measured
-
-
-def measure_costs(state: State, graph: Graph, inputs: ModuleInputs, cancelled: threading.Event) -> tuple[Graph, str]:
-    """The graph with measured costs, or as it is with the reason why.
-
-    Args:
-        state: its status line counts what has been measured.
-        graph: with estimated costs.
-        inputs: whose operations they are.
-        cancelled: ends the measuring.
-    """
-    from remat_explorer.capture.profiling.profiling import profile
-
-    needed, free = checkpoint_all_peak(graph), free_bytes(state.device)
-    if needed > free:
-        return graph, (
-            f" Costs are estimates, without workspace: measuring needs {format_bytes(needed)}, and "
-            f"{format_bytes(free)} are free."
-        )
-    words, told = f"{state.busy.capitalize()} {state.model}: measuring {graph.n} operations on {state.device}", 0.0
-    state.say(f"{words}…")
-
-    def advance(done: int, total: int) -> None:
-        nonlocal told
-        if time.monotonic() - told >= COUNT_INTERVAL:
-            told = time.monotonic()
-            state.progress = done / total if total else None
-            state.say(f"{words}: {done} of {total} runs…")
-
-    try:
-        return profile(
-            graph,
-            *inputs.given,
-            device=state.device,
-            on_progress=advance,
-            cancelled=cancelled.is_set,
-        ), ""
-    except ExecutionError as error:
-        reason = "Measuring was cancelled" if cancelled.is_set() else f"Measuring failed ({error})"
-        return graph, f" {reason}: costs are estimates, and peaks leave out workspace."
-    finally:
-        state.progress = None
-
-
 _DRAWING_SECONDS = (
     1.0  # seconds in which the page draws a kept look: while torch is imported, the kernel hardly answers it
 )
@@ -148,43 +104,6 @@ def load(
     return loaded
 
 
-def _show_first_schedule(state: State, graph: Graph, cancelled: threading.Event, seconds: float) -> None:
-    """Have a schedule within the budget on the screen from the beginning, if one is found in the time."""
-    if not cancelled.is_set():
-        state.say(f"{state.busy.capitalize()} {state.model}: a first schedule within {format_bytes(state.budget)}…")
-        kinds, limits = state.kinds, {"time_limit": seconds, "cancelled": cancelled.is_set, "cache": True}
-        options = {"implementations": monet_option(graph, kinds)} if graph.has_choices else {}
-        solution = solve(graph, state.budget, default_strategy(graph), **limits, **options)
-        add_to_frontier(state, graph, [solution], kinds=kinds)
-        show_best_known(state)
-
-
-def _replaced(state: State, before: int) -> str:
-    """What became of the budget that was chosen for another model or for other sizes, in words; "" if it stays."""
-    if before in (0, state.budget) or state.smallest is None:
-        return ""
-    least, most = format_bytes(state.smallest.known_feasible), format_bytes(state.checkpoint_all_peak)
-    return (
-        f" The budget is {format_bytes(state.budget)} now, no longer {format_bytes(before)}: what makes a difference "
-        f"here lies between {least} and {most}."
-    )
-
-
-def _on_screen(state: State) -> str:
-    """What the screen shows after loading, and what to do next."""
-    shown = state.solution
-    if shown is None or shown.peak is None or shown.peak > state.budget:
-        return "The screen shows the schedule that keeps everything. Choose a budget and press Solve."
-    if shown.status is Status.OPTIMAL:
-        return f"The screen shows the optimum within {format_bytes(state.budget)}."
-    return f"The screen shows the best known schedule within {format_bytes(state.budget)}; Solve looks for better ones."
-
-
-def keep_all_solution(graph: Graph) -> Solution:
-    """The schedule that keeps everything."""
-    return solve(graph, budget="100%", strategy="checkpoint-all")
-
-
 def show_keep_all(state: State, inputs: ModuleInputs | None, graph: Graph, no_inputs: str = NO_MODULE) -> Solution:
     """What is known at once is shown at once: the graph, and the schedule that keeps everything."""
     forget_model(state)
@@ -197,6 +116,11 @@ def show_keep_all(state: State, inputs: ModuleInputs | None, graph: Graph, no_in
     auto_select(state)
     state.stale = False
     return keep_all
+
+
+def keep_all_solution(graph: Graph) -> Solution:
+    """The schedule that keeps everything."""
+    return solve(graph, budget="100%", strategy="checkpoint-all")
 
 
 def find_budget_marks(state: State, keep_all: Solution, is_known: bool = False, keeps_budget: bool = False) -> None:
@@ -233,6 +157,48 @@ def find_budget_marks(state: State, keep_all: Solution, is_known: bool = False, 
         show_schedule(state, keep_all.schedule, keep_all)
 
 
+def measure_costs(state: State, graph: Graph, inputs: ModuleInputs, cancelled: threading.Event) -> tuple[Graph, str]:
+    """The graph with measured costs, or as it is with the reason why.
+
+    Args:
+        state: its status line counts what has been measured.
+        graph: with estimated costs.
+        inputs: whose operations they are.
+        cancelled: ends the measuring.
+    """
+    from remat_explorer.capture.profiling.profiling import profile
+
+    needed, free = checkpoint_all_peak(graph), free_bytes(state.device)
+    if needed > free:
+        return graph, (
+            f" Costs are estimates, without workspace: measuring needs {format_bytes(needed)}, and "
+            f"{format_bytes(free)} are free."
+        )
+    words, told = f"{state.busy.capitalize()} {state.model}: measuring {graph.n} operations on {state.device}", 0.0
+    state.say(f"{words}…")
+
+    def advance(done: int, total: int) -> None:
+        nonlocal told
+        if time.monotonic() - told >= COUNT_INTERVAL:
+            told = time.monotonic()
+            state.progress = done / total if total else None
+            state.say(f"{words}: {done} of {total} runs…")
+
+    try:
+        return profile(
+            graph,
+            *inputs.given,
+            device=state.device,
+            on_progress=advance,
+            cancelled=cancelled.is_set,
+        ), ""
+    except ExecutionError as error:
+        reason = "Measuring was cancelled" if cancelled.is_set() else f"Measuring failed ({error})"
+        return graph, f" {reason}: costs are estimates, and peaks leave out workspace."
+    finally:
+        state.progress = None
+
+
 def why_not_executable(state: State, inputs: ModuleInputs | None, graph: Graph, no_inputs: str = NO_MODULE) -> str:
     """Why the graph cannot be executed here, or ""; ``no_inputs`` where there is nothing to execute it with."""
     if inputs is None:
@@ -244,3 +210,35 @@ def why_not_executable(state: State, inputs: ModuleInputs | None, graph: Graph, 
             "free. Choose a smaller batch or image."
         )
     return ""
+
+
+def _show_first_schedule(state: State, graph: Graph, cancelled: threading.Event, seconds: float) -> None:
+    """Have a schedule within the budget on the screen from the beginning, if one is found in the time."""
+    if not cancelled.is_set():
+        state.say(f"{state.busy.capitalize()} {state.model}: a first schedule within {format_bytes(state.budget)}…")
+        kinds, limits = state.kinds, {"time_limit": seconds, "cancelled": cancelled.is_set, "cache": True}
+        options = {"implementations": monet_option(graph, kinds)} if graph.has_choices else {}
+        solution = solve(graph, state.budget, default_strategy(graph), **limits, **options)
+        add_to_frontier(state, graph, [solution], kinds=kinds)
+        show_best_known(state)
+
+
+def _replaced(state: State, before: int) -> str:
+    """What became of the budget that was chosen for another model or for other sizes, in words; "" if it stays."""
+    if before in (0, state.budget) or state.smallest is None:
+        return ""
+    least, most = format_bytes(state.smallest.known_feasible), format_bytes(state.checkpoint_all_peak)
+    return (
+        f" The budget is {format_bytes(state.budget)} now, no longer {format_bytes(before)}: what makes a difference "
+        f"here lies between {least} and {most}."
+    )
+
+
+def _on_screen(state: State) -> str:
+    """What the screen shows after loading, and what to do next."""
+    shown = state.solution
+    if shown is None or shown.peak is None or shown.peak > state.budget:
+        return "The screen shows the schedule that keeps everything. Choose a budget and press Solve."
+    if shown.status is Status.OPTIMAL:
+        return f"The screen shows the optimum within {format_bytes(state.budget)}."
+    return f"The screen shows the best known schedule within {format_bytes(state.budget)}; Solve looks for better ones."

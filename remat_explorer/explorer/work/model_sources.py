@@ -17,36 +17,6 @@ from remat_explorer.graph import Graph
 from remat_explorer.model_file import explained, is_model_file, load_model_file
 from remat_explorer.permissions import Permissions
 
-
-@dataclass(frozen=True)
-class ModuleInputs:
-    """What to execute: a module, its example inputs, and the loss of its output."""
-
-    module: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any] | None = None
-    loss: Any = None
-
-    @property
-    def given(self) -> tuple[Any, tuple[Any, ...], dict[str, Any] | None, Any]:
-        """Module, args, kwargs and loss, as `capture`, `profile` and `measure` take them."""
-        return self.module, self.args, self.kwargs, self.loss
-
-    def on(self, device: str) -> ModuleInputs:
-        """The same on a device, where they are captured, measured and executed; as they are if they lie there.
-
-        Raises:
-            ExecutionError: as `remat_explorer.capture.step.placement.place`; tensors without content stay as they are.
-        """
-        from remat_explorer.capture.step.placement import home_of, place, torch_device
-
-        home = home_of(self.module, self.args, self.kwargs)
-        if home.type == "meta" or home == torch_device(device):
-            return self
-        placed = place(self.module, self.args, self.kwargs, device)
-        return ModuleInputs(placed.model, placed.args, placed.kwargs, self.loss)
-
-
 # Sizes to begin with: a quarter of the memory or more, mostly a half, can be saved, and a laptop executes a step in
 # seconds (of vgg, fcn8 and the transformers, with their many parameters, a measurement takes a minute or two). The
 # models of models/large run on no laptop; they are solved and studied.
@@ -82,80 +52,9 @@ DEFAULT_SIZES: dict[str, dict[str, int]] = {
     "vit": {"batch": 16, "image": 160},
     "whisper_small": {"batch": 8, "sequence": 448},
 }
-
-
 NO_MODULE = "This is a graph without a module, so nothing can run."
-
-
-@dataclass(frozen=True)
-class LoadedModel:
-    """A graph, what to execute it with or why there is nothing, and the sizes that the zoo chose."""
-
-    graph: Graph
-    inputs: ModuleInputs | None = None
-    batch: int = 0
-    image: int | tuple[int, int] | None = None
-    no_inputs: str = NO_MODULE
-
-
 MAX_WEIGHT_BYTES = 2**30  # of a model of the zoo that the explorer also runs, bytes
-
-
 NO_WEIGHTS = "This model's weights are not made here, because they are large, so nothing can run."
-
-
-ModelLoader = Callable[[State], LoadedModel]
-
-
-def load_zoo_model(state: State) -> LoadedModel:
-    """The zoo's model of the state's name, batch and image size."""
-    from remat_explorer import models
-    from remat_explorer.capture import capture
-    from remat_explorer.capture.step.placement import torch_device
-
-    torch_device(state.device)  # what the explorer shows can also be run
-    begin = DEFAULT_SIZES.get(state.model, {})
-    chosen = models.load(
-        state.model,
-        state.batch or begin.get("batch"),
-        state.image or begin.get("image"),
-        begin.get("sequence"),
-        state.device,
-    )
-    size = chosen.image
-    square = size[0] if size and size[0] == size[1] else size
-    kinds = kinds_to_capture(state.implementations)
-    runs = chosen.weight_bytes <= MAX_WEIGHT_BYTES
-    if kinds:
-        module = chosen.module if runs else chosen.shapes
-        graph = replace(capture(module, chosen.args, implementations=kinds), name=chosen.name)
-    else:
-        graph = chosen.graph
-    return LoadedModel(
-        graph, ModuleInputs(chosen.module, chosen.args) if runs else None, chosen.batch, square, NO_WEIGHTS
-    )
-
-
-def module_loader(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, loss: Any) -> ModelLoader:
-    """The person's own module."""
-
-    def capture_it(state: State) -> LoadedModel:
-        from remat_explorer.capture import capture
-
-        kinds, inputs = (
-            kinds_to_capture(state.implementations),
-            ModuleInputs(module, args, kwargs, loss).on(state.device),
-        )
-        return LoadedModel(capture(*inputs.given, implementations=kinds), inputs)
-
-    return capture_it
-
-
-def graph_loader(graph: Graph) -> ModelLoader:
-    """A graph without a module."""
-    return lambda state: LoadedModel(graph)
-
-
 _FUNCTION = "make_model"
 MAX_LISTED, _MAX_READ, _MAX_FILE_BYTES = (
     20,
@@ -163,70 +62,6 @@ MAX_LISTED, _MAX_READ, _MAX_FILE_BYTES = (
     500_000,
 )  # files at most, files that are opened at most, bytes of a file at most
 _DEFINITION = re.compile(rf"^(?:async\s+)?def\s+{_FUNCTION}\b", re.MULTILINE)
-
-
-def list_model_files(folder: Path) -> list[str]:
-    """Files of a folder that define `make_model`, as "file.py:make_model", in alphabetical order.
-
-    Nothing is imported or run; a file with a syntax error is listed, so that choosing it tells the line.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     written = Path(folder, "net.py").write_text("def make_model(): ...")
-    ...     written = Path(folder, "other.py").write_text("def test(): ...")
-    ...     list_model_files(Path(folder))
-    ['net.py:make_model']
-    """
-    try:
-        files = sorted(folder.glob("*.py"))[:_MAX_READ]
-    except OSError:
-        return []
-    names = []
-    for file in files:
-        with contextlib.suppress(OSError):
-            if (
-                file.is_file()
-                and file.stat().st_size <= _MAX_FILE_BYTES
-                and _defines(file.read_text("utf-8", "replace"))
-            ):
-                names.append(f"{file.name}:{_FUNCTION}")
-        if len(names) == MAX_LISTED:
-            break
-    return names
-
-
-def _defines(source: str) -> bool:
-    if _FUNCTION not in source:
-        return False
-    try:
-        body = ast.parse(source).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return _DEFINITION.search(source) is not None
-    return any(isinstance(node, ast.FunctionDef) and node.name == _FUNCTION for node in body)
-
-
-def load_from_file(state: State) -> LoadedModel:
-    """What the function of the state's model, "path/to/file.py:function", makes; the file is read anew.
-
-    Raises:
-        ModelError: with file and line, if the file, its function, or the model on its inputs raises.
-        UnknownNameError: if the file has no such function.
-    """
-    from remat_explorer.capture import capture
-
-    text = state.model if not state.model.endswith(".py") else f"{state.model}:{_FUNCTION}"
-    made = load_model_file(text)
-    path, inputs = Path(text.rpartition(":")[0]), ModuleInputs(made.module, made.make_args(), made.kwargs, made.loss)
-    inputs = inputs.on(state.device)
-    try:
-        with explained(path, f"capturing the model of {str(path)!r}", leave=RematError):
-            kinds = kinds_to_capture(state.implementations)
-            graph = capture(*inputs.given, implementations=kinds)
-            return LoadedModel(graph, inputs)
-    except RematError as error:  # which names the line, where the model itself went wrong
-        raise error if isinstance(error, ModelError) else ModelError(f"{str(path)!r}: {error}") from error
-
-
 _DEFAULT_MODEL = "residual_net"
 
 
@@ -310,6 +145,160 @@ class ModelSources:
 
     def _free(self, name: str) -> str:
         return f"{name} (own)" if name in _zoo() else name
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A graph, what to execute it with or why there is nothing, and the sizes that the zoo chose."""
+
+    graph: Graph
+    inputs: ModuleInputs | None = None
+    batch: int = 0
+    image: int | tuple[int, int] | None = None
+    no_inputs: str = NO_MODULE
+
+
+@dataclass(frozen=True)
+class ModuleInputs:
+    """What to execute: a module, its example inputs, and the loss of its output."""
+
+    module: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] | None = None
+    loss: Any = None
+
+    @property
+    def given(self) -> tuple[Any, tuple[Any, ...], dict[str, Any] | None, Any]:
+        """Module, args, kwargs and loss, as `capture`, `profile` and `measure` take them."""
+        return self.module, self.args, self.kwargs, self.loss
+
+    def on(self, device: str) -> ModuleInputs:
+        """The same on a device, where they are captured, measured and executed; as they are if they lie there.
+
+        Raises:
+            ExecutionError: as `remat_explorer.capture.step.placement.place`; tensors without content stay as they are.
+        """
+        from remat_explorer.capture.step.placement import home_of, place, torch_device
+
+        home = home_of(self.module, self.args, self.kwargs)
+        if home.type == "meta" or home == torch_device(device):
+            return self
+        placed = place(self.module, self.args, self.kwargs, device)
+        return ModuleInputs(placed.model, placed.args, placed.kwargs, self.loss)
+
+
+def load_zoo_model(state: State) -> LoadedModel:
+    """The zoo's model of the state's name, batch and image size."""
+    from remat_explorer import models
+    from remat_explorer.capture import capture
+    from remat_explorer.capture.step.placement import torch_device
+
+    torch_device(state.device)  # what the explorer shows can also be run
+    begin = DEFAULT_SIZES.get(state.model, {})
+    chosen = models.load(
+        state.model,
+        state.batch or begin.get("batch"),
+        state.image or begin.get("image"),
+        begin.get("sequence"),
+        state.device,
+    )
+    size = chosen.image
+    square = size[0] if size and size[0] == size[1] else size
+    kinds = kinds_to_capture(state.implementations)
+    runs = chosen.weight_bytes <= MAX_WEIGHT_BYTES
+    if kinds:
+        module = chosen.module if runs else chosen.shapes
+        graph = replace(capture(module, chosen.args, implementations=kinds), name=chosen.name)
+    else:
+        graph = chosen.graph
+    return LoadedModel(
+        graph, ModuleInputs(chosen.module, chosen.args) if runs else None, chosen.batch, square, NO_WEIGHTS
+    )
+
+
+def module_loader(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, loss: Any) -> ModelLoader:
+    """The person's own module."""
+
+    def capture_it(state: State) -> LoadedModel:
+        from remat_explorer.capture import capture
+
+        kinds, inputs = (
+            kinds_to_capture(state.implementations),
+            ModuleInputs(module, args, kwargs, loss).on(state.device),
+        )
+        return LoadedModel(capture(*inputs.given, implementations=kinds), inputs)
+
+    return capture_it
+
+
+def graph_loader(graph: Graph) -> ModelLoader:
+    """A graph without a module."""
+    return lambda state: LoadedModel(graph)
+
+
+def load_from_file(state: State) -> LoadedModel:
+    """What the function of the state's model, "path/to/file.py:function", makes; the file is read anew.
+
+    Raises:
+        ModelError: with file and line, if the file, its function, or the model on its inputs raises.
+        UnknownNameError: if the file has no such function.
+    """
+    from remat_explorer.capture import capture
+
+    text = state.model if not state.model.endswith(".py") else f"{state.model}:{_FUNCTION}"
+    made = load_model_file(text)
+    path, inputs = Path(text.rpartition(":")[0]), ModuleInputs(made.module, made.make_args(), made.kwargs, made.loss)
+    inputs = inputs.on(state.device)
+    try:
+        with explained(path, f"capturing the model of {str(path)!r}", leave=RematError):
+            kinds = kinds_to_capture(state.implementations)
+            graph = capture(*inputs.given, implementations=kinds)
+            return LoadedModel(graph, inputs)
+    except RematError as error:  # which names the line, where the model itself went wrong
+        raise error if isinstance(error, ModelError) else ModelError(f"{str(path)!r}: {error}") from error
+
+
+def list_model_files(folder: Path) -> list[str]:
+    """Files of a folder that define `make_model`, as "file.py:make_model", in alphabetical order.
+
+    Nothing is imported or run; a file with a syntax error is listed, so that choosing it tells the line.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     written = Path(folder, "net.py").write_text("def make_model(): ...")
+    ...     written = Path(folder, "other.py").write_text("def test(): ...")
+    ...     list_model_files(Path(folder))
+    ['net.py:make_model']
+    """
+    try:
+        files = sorted(folder.glob("*.py"))[:_MAX_READ]
+    except OSError:
+        return []
+    names = []
+    for file in files:
+        with contextlib.suppress(OSError):
+            if (
+                file.is_file()
+                and file.stat().st_size <= _MAX_FILE_BYTES
+                and _defines(file.read_text("utf-8", "replace"))
+            ):
+                names.append(f"{file.name}:{_FUNCTION}")
+        if len(names) == MAX_LISTED:
+            break
+    return names
+
+
+ModelLoader = Callable[[State], LoadedModel]
+
+
+def _defines(source: str) -> bool:
+    if _FUNCTION not in source:
+        return False
+    try:
+        body = ast.parse(source).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return _DEFINITION.search(source) is not None
+    return any(isinstance(node, ast.FunctionDef) and node.name == _FUNCTION for node in body)
 
 
 def _home(module: Any) -> str:

@@ -20,72 +20,6 @@ from remat_explorer.solvers.sweeps.frontier import joined
 from remat_explorer.solvers.sweeps.own_points import OwnPoint, proves_infeasible
 
 
-def forget_model(state: State) -> None:
-    """Forget everything about the model before."""
-    state.measurement = state.answer = state.solution = state.schedule = None
-    state.frontier = state.other = state.moment = None
-    state.history = state.found = state.zoom = ()
-    state.shortage = ""
-    state.stage = state.value = 0
-
-
-def auto_select(state: State) -> None:
-    """Select what is worth a look of the schedule on the screen: its dearest recomputation, or its peak.
-
-    >>> import remat_explorer as rx
-    >>> solution = rx.solve(rx.linear(8), budget=4)
-    >>> state = State(graph=solution.graph, schedule=solution.schedule)
-    >>> auto_select(state)
-    >>> state.stage, state.value
-    (10, 5)
-    """
-    if state.schedule is None or state.plan is None:
-        return
-    stage, value = first_look(state.schedule, state.plan)
-    with state.at_once():
-        state.stage, state.value = stage, value
-    state.looked = (state.stage, state.value)
-
-
-def update_auto_selection(state: State) -> None:
-    """The same for a better schedule, unless somebody has selected something meanwhile."""
-    if (state.stage, state.value) == state.looked:
-        auto_select(state)
-
-
-def add_to_frontier(
-    state: State,
-    graph: Graph,
-    solutions: Iterable[Solution],
-    own: Iterable[OwnPoint] = (),
-    kinds: Collection[str] = (),
-) -> None:
-    """Let points join the state's trade-off curve, from any thread; those of a graph that was left are dropped.
-
-    Args:
-        state: whose curve grows; on a graph with choices it is that of the kinds chosen now.
-        graph: of the points.
-        solutions: as for `joined`.
-        own: as for `joined`; these run default implementations.
-        kinds: of implementations that the points' strategies were allowed to choose.
-    """
-    fresh, others = list(solutions), list(own)
-    if graph.has_choices and state.graph is graph:
-        state.answers.add(kinds, fresh)
-    while state.graph is graph:
-        before, chosen = state.frontier, state.kinds
-        if graph.has_choices:  # anew: what is true of these kinds may not be of those before
-            points = [*(before.own if before is not None else ()), *others]
-            latest = {(point.strategy, point.budget, point.cost): point for point in points}
-            after = joined(graph, None, state.answers.usable(chosen), latest.values())
-        else:
-            after = joined(graph, before, fresh, others)  # takes milliseconds, so not under the lock
-        with state.lock:
-            if state.graph is graph and state.frontier is before and state.kinds == chosen:
-                state.frontier = after
-                return
-
-
 def show_schedule(state: State, schedule, solution: Solution | None) -> None:
     """Put a schedule on the screen; what was measured for another one goes.
 
@@ -96,25 +30,6 @@ def show_schedule(state: State, schedule, solution: Solution | None) -> None:
             state.schedule = schedule
         state.solution, state.measurement, state.shortage = solution, None, ""
         state.stage = min(state.stage, schedule.stages - 1)
-
-
-def describe_result(solution: Solution, was_cancelled: bool = False, from_cache: bool = False) -> tuple[str, str]:
-    """A result in one line, and its tone."""
-    assert solution.schedule is not None
-    assert solution.peak is not None
-    proven = solution.status is Status.OPTIMAL
-    name = {True: "Cancelled, incumbent kept", False: "Optimal" if proven else "Feasible"}[was_cancelled and not proven]
-    again, ended = solution.schedule.recomputations, [f"ended by {solution.limit}"] if solution.limit else []
-    words = [
-        name if name.lower() == solution.strategy else f"{name} ({describe_strategy(solution.strategy)})",
-        f"overhead {format_overhead(solution.schedule.overhead)}",
-        f"predicted peak {format_bytes(solution.peak)} of {format_bytes(solution.budget)}",
-        f"{again} recomputation{'' if again == 1 else 's'}",
-        "no bound proven" if solution.gap is None else f"gap {format_share(solution.gap)}",
-        ("found in the cache, solved in " if from_cache else "") + format_seconds(solution.seconds),
-        *ended,
-    ]
-    return " · ".join(words), "good" if proven else "plain"
 
 
 def show_best_known(state: State, budget: int | None = None) -> Solution | None:
@@ -152,46 +67,6 @@ def show_best_known(state: State, budget: int | None = None) -> Solution | None:
             state.solution = best
         state.say(describe_best_known(best) + (" · improving…" if state.improving else ""))
     return best
-
-
-def describe_best_known(best: Solution) -> str:
-    """A best known solution in one line.
-
-    Args:
-        best: with a schedule, for the budget that it is to be compared with.
-    """
-    assert best.schedule is not None
-    if best.status is Status.OPTIMAL:
-        proven = "optimal (proven)"
-    else:
-        proven = "no bound proven" if best.gap is None else f"gap {format_share(best.gap)} (proven)"
-    found_by = (
-        "" if best.strategy == default_strategy(best.graph) else f" · found by {describe_strategy(best.strategy)}"
-    )
-    overhead = format_overhead(best.schedule.overhead)
-    return f"Best known within {format_bytes(best.budget)}: overhead {overhead}, {proven}{found_by}"
-
-
-def _explain_none_shown(state: State, budget: int) -> str:
-    """Why no schedule is known within a budget, and what the screen shows then."""
-    return f"{explain_none_known(state, budget)} The screen shows the schedule from before."
-
-
-def explain_none_known(state: State, budget: int) -> str:
-    """Why no schedule is known within a budget, and from where on there is one."""
-    text, smallest = f"No schedule is known within {format_bytes(budget)}", state.smallest
-    solutions = state.frontier.solutions if state.frontier else ()
-    if smallest is not None and budget < smallest.lower_bound:
-        reason = smallest.explain_infeasible(default_strategy(smallest.schedule.graph), budget)
-        text = f"{reason[0].upper()}{reason[1:]}"
-    elif any(solution.budget >= budget and proves_infeasible(solution) for solution in solutions):
-        text = f"No schedule fits into {format_bytes(budget)} (proven)"
-    elif smallest is not None:
-        text += (
-            f"; the smallest budget known to be feasible is {format_bytes(smallest.known_feasible)}, and nothing fits "
-            f"below {format_bytes(smallest.lower_bound)} (proven)"
-        )
-    return f"{text.rstrip('.')}."
 
 
 def choose_solution(state: State, solution: Solution) -> None:
@@ -265,3 +140,128 @@ def show_known_for_kinds(state: State) -> bool:
     text, tone = describe_result(answer)
     state.say(f"Solved before with {describe_kinds(graph, state.kinds)}: {text}", tone)
     return True
+
+
+def add_to_frontier(
+    state: State,
+    graph: Graph,
+    solutions: Iterable[Solution],
+    own: Iterable[OwnPoint] = (),
+    kinds: Collection[str] = (),
+) -> None:
+    """Let points join the state's trade-off curve, from any thread; those of a graph that was left are dropped.
+
+    Args:
+        state: whose curve grows; on a graph with choices it is that of the kinds chosen now.
+        graph: of the points.
+        solutions: as for `joined`.
+        own: as for `joined`; these run default implementations.
+        kinds: of implementations that the points' strategies were allowed to choose.
+    """
+    fresh, others = list(solutions), list(own)
+    if graph.has_choices and state.graph is graph:
+        state.answers.add(kinds, fresh)
+    while state.graph is graph:
+        before, chosen = state.frontier, state.kinds
+        if graph.has_choices:  # anew: what is true of these kinds may not be of those before
+            points = [*(before.own if before is not None else ()), *others]
+            latest = {(point.strategy, point.budget, point.cost): point for point in points}
+            after = joined(graph, None, state.answers.usable(chosen), latest.values())
+        else:
+            after = joined(graph, before, fresh, others)  # takes milliseconds, so not under the lock
+        with state.lock:
+            if state.graph is graph and state.frontier is before and state.kinds == chosen:
+                state.frontier = after
+                return
+
+
+def auto_select(state: State) -> None:
+    """Select what is worth a look of the schedule on the screen: its dearest recomputation, or its peak.
+
+    >>> import remat_explorer as rx
+    >>> solution = rx.solve(rx.linear(8), budget=4)
+    >>> state = State(graph=solution.graph, schedule=solution.schedule)
+    >>> auto_select(state)
+    >>> state.stage, state.value
+    (10, 5)
+    """
+    if state.schedule is None or state.plan is None:
+        return
+    stage, value = first_look(state.schedule, state.plan)
+    with state.at_once():
+        state.stage, state.value = stage, value
+    state.looked = (state.stage, state.value)
+
+
+def update_auto_selection(state: State) -> None:
+    """The same for a better schedule, unless somebody has selected something meanwhile."""
+    if (state.stage, state.value) == state.looked:
+        auto_select(state)
+
+
+def forget_model(state: State) -> None:
+    """Forget everything about the model before."""
+    state.measurement = state.answer = state.solution = state.schedule = None
+    state.frontier = state.other = state.moment = None
+    state.history = state.found = state.zoom = ()
+    state.shortage = ""
+    state.stage = state.value = 0
+
+
+def describe_result(solution: Solution, was_cancelled: bool = False, from_cache: bool = False) -> tuple[str, str]:
+    """A result in one line, and its tone."""
+    assert solution.schedule is not None
+    assert solution.peak is not None
+    proven = solution.status is Status.OPTIMAL
+    name = {True: "Cancelled, incumbent kept", False: "Optimal" if proven else "Feasible"}[was_cancelled and not proven]
+    again, ended = solution.schedule.recomputations, [f"ended by {solution.limit}"] if solution.limit else []
+    words = [
+        name if name.lower() == solution.strategy else f"{name} ({describe_strategy(solution.strategy)})",
+        f"overhead {format_overhead(solution.schedule.overhead)}",
+        f"predicted peak {format_bytes(solution.peak)} of {format_bytes(solution.budget)}",
+        f"{again} recomputation{'' if again == 1 else 's'}",
+        "no bound proven" if solution.gap is None else f"gap {format_share(solution.gap)}",
+        ("found in the cache, solved in " if from_cache else "") + format_seconds(solution.seconds),
+        *ended,
+    ]
+    return " · ".join(words), "good" if proven else "plain"
+
+
+def describe_best_known(best: Solution) -> str:
+    """A best known solution in one line.
+
+    Args:
+        best: with a schedule, for the budget that it is to be compared with.
+    """
+    assert best.schedule is not None
+    if best.status is Status.OPTIMAL:
+        proven = "optimal (proven)"
+    else:
+        proven = "no bound proven" if best.gap is None else f"gap {format_share(best.gap)} (proven)"
+    found_by = (
+        "" if best.strategy == default_strategy(best.graph) else f" · found by {describe_strategy(best.strategy)}"
+    )
+    overhead = format_overhead(best.schedule.overhead)
+    return f"Best known within {format_bytes(best.budget)}: overhead {overhead}, {proven}{found_by}"
+
+
+def explain_none_known(state: State, budget: int) -> str:
+    """Why no schedule is known within a budget, and from where on there is one."""
+    text, smallest = f"No schedule is known within {format_bytes(budget)}", state.smallest
+    solutions = state.frontier.solutions if state.frontier else ()
+    if smallest is not None and budget < smallest.lower_bound:
+        reason = smallest.explain_infeasible(default_strategy(smallest.schedule.graph), budget)
+        text = f"{reason[0].upper()}{reason[1:]}"
+    elif any(solution.budget >= budget and proves_infeasible(solution) for solution in solutions):
+        text = f"No schedule fits into {format_bytes(budget)} (proven)"
+    elif smallest is not None:
+        text += (
+            f"; the smallest budget known to be feasible is {format_bytes(smallest.known_feasible)}, and nothing fits "
+            f"below {format_bytes(smallest.lower_bound)} (proven)"
+        )
+    return f"{text.rstrip('.')}."
+
+
+def _explain_none_shown(state: State, budget: int) -> str:
+    """Why no schedule is known within a budget, and what the screen shows then."""
+    return f"{explain_none_known(state, budget)} The screen shows the schedule from before."

@@ -21,29 +21,6 @@ from remat_explorer.solvers.base import Answer, Progress
 from remat_explorer.solvers.strategies.registry import method_of
 
 MAX_HISTORY = 400  # moments that are kept of one solve
-
-
-def extend_history(history: tuple[HistoryPoint, ...], progress: Progress) -> tuple[HistoryPoint, ...]:
-    """The history with one more report.
-
-    Of a stretch in which nothing changed the first and the last moment stay; beyond `MAX_HISTORY` every other one goes,
-    but for the first and the last.
-
-    >>> history = ()
-    >>> for second in range(5):
-    ...     history = extend_history(history, Progress(second, "searching", lower_bound=3.0 if second > 3 else 2.0))
-    >>> [(moment.seconds, moment.lower_bound) for moment in history]
-    [(0, 2.0), (3, 2.0), (4, 3.0)]
-    """
-    moment = HistoryPoint(progress.seconds, progress.cost, progress.lower_bound)
-    last = history[-2:]
-    if len(last) == 2 and all((m.cost, m.lower_bound) == (moment.cost, moment.lower_bound) for m in last):
-        history = history[:-1]
-    if len(history) >= MAX_HISTORY:
-        history = (history[0], *history[2:-1:2], history[-1])
-    return (*history, moment)
-
-
 _STAYS = "The screen shows the schedule from before."
 POLL = 0.1  # seconds; also how long Cancel may go unheard
 
@@ -95,18 +72,6 @@ def solve(state: State, cancelled: threading.Event) -> None:
         prepare_process()
 
 
-def _seeks_optimum(state: State) -> bool:
-    """Whether the strategy is asked for the cheapest schedule of all, not for one of its own kind."""
-    method, graph = method_of(state.strategy), state.graph
-    by_name = graph is not None and graph.has_choices and "implementations" in state.options
-    return method is not None and graph is not None and method.proves_infeasible(graph) and not by_name
-
-
-def _best_within(frontier: Frontier | None, budget: int) -> Solution | None:
-    """The best known solution within a budget, if there is one."""
-    return None if frontier is None else frontier.best(budget)
-
-
 def warm_start(state: State, question: SolveRequest, budget: int) -> Answer:
     """What is known of a question on the state's graph: the curve's schedule and bound, or that on the screen.
 
@@ -129,6 +94,39 @@ def prepare_process() -> None:
 
     with contextlib.suppress(SolverError):
         SolveJob.prepare()
+
+
+def extend_history(history: tuple[HistoryPoint, ...], progress: Progress) -> tuple[HistoryPoint, ...]:
+    """The history with one more report.
+
+    Of a stretch in which nothing changed the first and the last moment stay; beyond `MAX_HISTORY` every other one goes,
+    but for the first and the last.
+
+    >>> history = ()
+    >>> for second in range(5):
+    ...     history = extend_history(history, Progress(second, "searching", lower_bound=3.0 if second > 3 else 2.0))
+    >>> [(moment.seconds, moment.lower_bound) for moment in history]
+    [(0, 2.0), (3, 2.0), (4, 3.0)]
+    """
+    moment = HistoryPoint(progress.seconds, progress.cost, progress.lower_bound)
+    last = history[-2:]
+    if len(last) == 2 and all((m.cost, m.lower_bound) == (moment.cost, moment.lower_bound) for m in last):
+        history = history[:-1]
+    if len(history) >= MAX_HISTORY:
+        history = (history[0], *history[2:-1:2], history[-1])
+    return (*history, moment)
+
+
+def _seeks_optimum(state: State) -> bool:
+    """Whether the strategy is asked for the cheapest schedule of all, not for one of its own kind."""
+    method, graph = method_of(state.strategy), state.graph
+    by_name = graph is not None and graph.has_choices and "implementations" in state.options
+    return method is not None and graph is not None and method.proves_infeasible(graph) and not by_name
+
+
+def _best_within(frontier: Frontier | None, budget: int) -> Solution | None:
+    """The best known solution within a budget, if there is one."""
+    return None if frontier is None else frontier.best(budget)
 
 
 def _options(state: State) -> dict[str, Any]:
