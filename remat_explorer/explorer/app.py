@@ -29,7 +29,7 @@ from remat_explorer.explorer.presenter import PresenterView
 from remat_explorer.explorer.scrubber import Scrubber
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.state.strategy_choice import unsuitable_strategies
-from remat_explorer.explorer.static_view import Standing
+from remat_explorer.explorer.static_view import StaticView
 from remat_explorer.explorer.tour import Tour, TourView
 from remat_explorer.explorer.work.driver import Driver
 from remat_explorer.explorer.work.model_sources import NO_MODULE, ModelSources
@@ -151,7 +151,7 @@ class Explorer(Driver, w.VBox):
             view.widget for view in self._views
         )
         Driver.__init__(self, state, sources, budget)
-        self._export, self._standing = ExportView(state, self._background), Standing(state)
+        self._export, self._standing = ExportView(state, self._background), StaticView(state)
         self._presenter = PresenterView(state, self.present)
         said = w.HBox([status, self._presenter.widget, self._export.widget]).add_class("remat-said")
         tour = TourView(state, self._tour).widget

@@ -97,7 +97,7 @@ class Controls:
 
     def _show_more(self, change: Any = None) -> None:
         """The other fields, and where they are hidden a mark that some choice is not the usual one."""
-        state, unusual = self._state, beyond_usual(self._state)
+        state, unusual = self._state, changed_hidden_fields(self._state)
         self.more.value = state.more
         self._others.layout.display = None if state.more else "none"
         self.more.description = "More •" if unusual and not state.more else "More"
@@ -209,10 +209,10 @@ class StatusLine:
         self.widget.value = status_html(self._state)
 
 
-def beyond_usual(state: State) -> list[str]:
+def changed_hidden_fields(state: State) -> list[str]:
     """What was chosen in fields that are usually hidden, and is not as the explorer begins.
 
-    >>> beyond_usual(State()), beyond_usual(State(strategy="dtr", time_limit=5))
+    >>> changed_hidden_fields(State()), changed_hidden_fields(State(strategy="dtr", time_limit=5))
     ([], ['strategy dtr', 'limit 5 s'])
     """
     usual = "optimal" if state.graph is None else default_strategy(state.graph)
@@ -228,7 +228,7 @@ def beyond_usual(state: State) -> list[str]:
     return [words for words in said.values() if words]
 
 
-def measures_first(state: State) -> bool:
+def executes_after_measuring(state: State) -> bool:
     """Whether Execute begins by measuring costs."""
     return state.measured_costs is None and not state.costs_are_measured and state.inputs is not None
 
@@ -255,15 +255,15 @@ def button_reasons(state: State) -> dict[str, tuple[str, str]]:
         "execute": (
             wait or state.no_execution or no_solution,
             "Run the schedule on the screen, and measure memory, time and gradients"
-            + ("; costs and workspace are measured first" if measures_first(state) else ""),
+            + ("; costs and workspace are measured first" if executes_after_measuring(state) else ""),
         ),
     }
 
 
-def image_text(image: int | tuple[int, int] | None) -> str:
+def format_image(image: int | tuple[int, int] | None) -> str:
     """An image size as the field shows it.
 
-    >>> image_text((416, 608)), image_text(64), image_text(None)
+    >>> format_image((416, 608)), format_image(64), format_image(None)
     ('416x608', '64', '')
     """
     return "x".join(map(str, image)) if isinstance(image, tuple) else str(image or "")
@@ -288,10 +288,10 @@ def parse_image(text: str) -> int | tuple[int, int] | None:
     return None if not pixels else pixels[0] if len(pixels) == 1 else (pixels[0], pixels[1])
 
 
-def batch_text(batch: int) -> str:
+def format_batch(batch: int) -> str:
     """A batch size as the field shows it; nothing where the model's own is taken.
 
-    >>> batch_text(32), batch_text(0)
+    >>> format_batch(32), format_batch(0)
     ('32', '')
     """
     return str(batch or "")
@@ -383,8 +383,8 @@ READ: dict[str, Callable[[str], Any]] = {"batch": parse_batch, "image": parse_im
 
 
 WRITTEN: dict[str, Callable[[Any], str]] = {
-    "batch": batch_text,
-    "image": image_text,
+    "batch": format_batch,
+    "image": format_image,
     "options": write_options,
     "time_limit": "{:g}".format,
 }

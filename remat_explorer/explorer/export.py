@@ -35,7 +35,7 @@ CHUNK = 500_000  # bytes of a message: a notebook server holds back what comes i
 class ExportView:
     """Keeps the menu up to date, and does what is chosen in it."""
 
-    def __init__(self, state: State, background: Starter) -> None:
+    def __init__(self, state: State, background: BackgroundRunner) -> None:
         self._state, self._background = state, background
         self._waiting: list[Path] = []  # where the browser's next pictures go
         self.widget = ExportMenu(saving=state.permissions.saving)
@@ -55,9 +55,9 @@ class ExportView:
             self._waiting.append(target)
             self.widget.send({"do": "picture", "kind": name, "name": target.name, "download": False})
         elif kind.slow:
-            self._background.start("exporting", partial(write, self._state, kind, target))
+            self._background.start("exporting", partial(write_export, self._state, kind, target))
         else:
-            write(self._state, kind, target)
+            write_export(self._state, kind, target)
         return target
 
     def download(self, name: str) -> None:
@@ -210,7 +210,7 @@ def _write_report(state: State, path: Path) -> None:
         frontier=state.frontier,
         history=state.history,
         other=state.other,
-        source=origin(state),
+        source=report_origin(state),
     )
 
 
@@ -220,7 +220,7 @@ def _write_snapshot(state: State, path: Path) -> None:
 
     solution, inputs = state.solution, state.inputs
     if solution is not None and inputs is not None:
-        run = inputs.given
+        run = inputs.arguments
         measure(solution, *run, device=state.device, repeats=1, snapshot=path)
 
 
@@ -283,7 +283,7 @@ def free_path(path: Path) -> Path:
     return free
 
 
-def write(state: State, kind: Export, path: Path, cancelled: threading.Event | None = None) -> None:
+def write_export(state: State, kind: Export, path: Path, cancelled: threading.Event | None = None) -> None:
     """Write a file and say so; one that is in the way meanwhile is never replaced.
 
     Raises:
@@ -293,23 +293,23 @@ def write(state: State, kind: Export, path: Path, cancelled: threading.Event | N
     try:
         kind.write(state, path)
     except OSError as error:
-        raise RematError(f"{shown(path)!r} cannot be written: {error.strerror or error}") from None
+        raise RematError(f"{display_path(path)!r} cannot be written: {error.strerror or error}") from None
     say_written(state, path)
 
 
 def say_written(state: State, path: Path) -> None:
     """Name the file in the status line, with its size, relative to the working directory."""
-    state.say(f"Saved {shown(path)} ({format_bytes(path.stat().st_size)}) in the working directory.", "good")
+    state.say(f"Saved {display_path(path)} ({format_bytes(path.stat().st_size)}) in the working directory.", "good")
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """A path as people look for it: relative to the working directory, where it is inside."""
     absolute = path.resolve()
     here = Path.cwd().resolve()
     return os.fspath(absolute.relative_to(here)) if absolute.is_relative_to(here) else os.fspath(absolute)
 
 
-def origin(state: State) -> Origin:
+def report_origin(state: State) -> Origin:
     """Where the graph on the screen comes from, as far as the state knows."""
     costs = f"measured on {state.device}" if state.costs_are_measured else "estimated"
     if state.inputs is None:
@@ -324,7 +324,7 @@ def origin(state: State) -> Origin:
     return Origin("zoo", state.model, state.batch or None, state.image, sequence, state.device, costs)
 
 
-class Starter(Protocol):
+class BackgroundRunner(Protocol):
     """What does slow work."""
 
     def start(self, busy: str, work: Any) -> None: ...

@@ -16,7 +16,7 @@ import numpy as np
 import traitlets as t
 
 from remat_explorer.explanations.choices import kinds_in, kinds_of_codes, label_of
-from remat_explorer.explorer.page_widget import PageWidget, give, take
+from remat_explorer.explorer.page_widget import PageWidget, pull_traits, push_traits
 from remat_explorer.explorer.state.edited_schedule import EditedSchedule, why_not_editable
 from remat_explorer.explorer.state.navigation import scroll_to
 from remat_explorer.explorer.state.state import State
@@ -91,7 +91,7 @@ class MatrixView:
         widget = self.widget
         if self._named is not schedule.graph:
             self._named = schedule.graph
-            widget.operations, widget.values = labels(schedule.graph)
+            widget.operations, widget.values = hover_labels(schedule.graph)
             widget.kinds = kind_colours(schedule.graph)
             widget.blocks = folded_blocks(schedule.graph)
             widget.resident = schedule.graph.resident_bytes
@@ -137,7 +137,7 @@ class MatrixView:
             _let_it_leave()
 
     def _copy(self) -> None:
-        give(self._state, self.widget, FOLLOWED)
+        push_traits(self._state, self.widget, FOLLOWED)
 
     def _follow(self, change: Any) -> None:
         """Where only a part is on the screen, it moves along when the cursor leaves it."""
@@ -157,7 +157,7 @@ class MatrixView:
         self.widget.layout.display = None if self._state.picture == "matrices" else "none"
 
     def _take(self, change: Any) -> None:
-        take(self._state, self.widget, BOTH_WAYS)
+        pull_traits(self._state, self.widget, BOTH_WAYS)
 
     def _asked(self, widget: Any, content: dict[str, Any], buffers: Any) -> None:
         """The keys n and N of the browser, and edits."""
@@ -187,7 +187,7 @@ class MatrixEdits:
             widget.no_editing = why_not_editable(state.graph)
             if state.graph is not self._graph:
                 self._graph = state.graph
-                widget.fixed = fixed_values(state.graph) if state.graph is not None else []
+                widget.fixed = uneditable_values(state.graph) if state.graph is not None else []
             vain = edited.in_vain if edited is not None and state.is_edited else np.zeros((0, 0), dtype=bool)
             widget.in_vain = np.packbits(vain, axis=1).tobytes() if vain.any() else b""
 
@@ -349,7 +349,7 @@ def _planes(codes: np.ndarray) -> bytes:
     return b"".join(np.packbits(codes >> bit & 1, axis=1).tobytes() for bit in (0, 1))
 
 
-def labels(graph: Graph) -> tuple[list[list[Any]], list[list[Any]]]:
+def hover_labels(graph: Graph) -> tuple[list[list[Any]], list[list[Any]]]:
     """What the hover says: of operations and of values.
 
     Returns:
@@ -410,11 +410,11 @@ def _cost(cost: float) -> str:
     return f"cost {cost:g}" if cost == int(cost) and cost > 0 else format_seconds(cost)
 
 
-def fixed_values(graph: Graph) -> list[int]:
+def uneditable_values(graph: Graph) -> list[int]:
     """The values that are never kept, since nobody reads them, or always, since they persist.
 
     >>> from remat_explorer.instances import linear
-    >>> fixed_values(linear(2))
+    >>> uneditable_values(linear(2))
     [4]
     """
     return [v for v in range(len(graph.values)) if graph.persistent[v] or not graph.readers[v]]

@@ -39,7 +39,10 @@ class MeasuredRunView:
         if self._state.measurement is None:
             return
         with self.widget.hold_sync():
-            self.widget.moments, self.widget.duration = moments(self._state.measurement), pace(self._state.measurement)
+            self.widget.moments, self.widget.duration = (
+                drawing_moments(self._state.measurement),
+                drawing_seconds(self._state.measurement),
+            )
             self.widget.drawings = self._state.drawings
 
 
@@ -58,7 +61,7 @@ class MeasuredRun(PageWidget):
     duration = t.Float(0).tag(sync=True)
 
 
-def moments(measurement: Any) -> list[float]:
+def drawing_moments(measurement: Any) -> list[float]:
     """Shares of the run's time, from 0 to 1, at `PLACES` + 1 places that divide the computations of the plan evenly."""
     seconds = np.asarray(measurement.statement_seconds, dtype=float)
     begins = np.append(np.cumsum(seconds) - seconds, seconds.sum())
@@ -69,19 +72,19 @@ def moments(measurement: Any) -> list[float]:
     return [round(float(share), 5) for share in shares]
 
 
-def pace(measurement: Any) -> float:
+def drawing_seconds(measurement: Any) -> float:
     """Seconds that the drawing takes: as many as the run, but neither too few to be seen nor too many to wait for."""
     return float(np.clip(np.sum(measurement.statement_seconds), LEAST, MOST))
 
 
-def pace_text(measurement: Any) -> str:
+def describe_pace(measurement: Any) -> str:
     """The pace in words.
 
     >>> from types import SimpleNamespace
-    >>> [pace_text(SimpleNamespace(statement_seconds=np.array([s]))) for s in (0.05, 3, 60)]
+    >>> [describe_pace(SimpleNamespace(statement_seconds=np.array([s]))) for s in (0.05, 3, 60)]
     ['40 times slower than the plan ran', 'as fast as the plan ran', '10 times faster than the plan ran']
     """
-    ratio = pace(measurement) / max(float(np.sum(measurement.statement_seconds)), 1e-9)
+    ratio = drawing_seconds(measurement) / max(float(np.sum(measurement.statement_seconds)), 1e-9)
     if 0.95 < ratio < 1.05:
         return "as fast as the plan ran"
     times, how = (ratio, "slower") if ratio > 1 else (1 / ratio, "faster")

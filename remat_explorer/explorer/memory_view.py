@@ -13,7 +13,7 @@ import numpy as np
 import traitlets as t
 
 from remat_explorer.explanations import alive_at
-from remat_explorer.explorer.page_widget import PageWidget, give, take
+from remat_explorer.explorer.page_widget import PageWidget, pull_traits, push_traits
 from remat_explorer.explorer.state.state import BUDGETS, State
 from remat_explorer.figures.layers import layers_of
 from remat_explorer.figures.memory_map import KINDS, Piece, pieces_of
@@ -64,14 +64,14 @@ class MemoryView:
                     widget.names, widget.resident = map_names(plan.graph), plan.graph.resident_bytes
                 measured = state.measurement.during if state.measurement is not None else None
                 widget.columns, widget.lines = map_columns(plan, arena), map_lines(plan, measured)
-                widget.arena = {"size": arena.size, "bound": arena.bound, "words": arena_words(arena)}
+                widget.arena = {"size": arena.size, "bound": arena.bound, "words": describe_arena(arena)}
             self._follow()
             self._compare()
 
     def _follow(self, change: Any = None) -> None:
         if self._state.picture == "memory":
             self.widget.budget = self._state.shown_budget
-            give(self._state, self.widget, FOLLOWED)
+            push_traits(self._state, self.widget, FOLLOWED)
 
     def _compare(self, change: Any = None) -> None:
         """While peaks are compared, the page knows what the other schedule holds: the pinned one, or keeping all."""
@@ -91,7 +91,7 @@ class MemoryView:
 
     def _take(self, change: Any) -> None:
         if self._state.picture == "memory":
-            take(self._state, self.widget, BOTH_WAYS)
+            pull_traits(self._state, self.widget, BOTH_WAYS)
 
     def _asked(self, widget: Any, content: dict[str, Any], buffers: Any) -> None:
         """The keys n and N of the browser."""
@@ -157,11 +157,11 @@ def map_lines(plan: Plan, measured: np.ndarray | None = None) -> dict[str, list[
     }
 
 
-def arena_words(arena: Arena) -> str:
+def describe_arena(arena: Arena) -> str:
     """How large the block is, how near that is to the least, and what lives at most at a time.
 
     >>> from remat_explorer.offsets import Rectangles, place_at_once
-    >>> arena_words(place_at_once(Rectangles.from_rows([(0, 2, 10), (1, 3, 5)])))
+    >>> describe_arena(place_at_once(Rectangles.from_rows([(0, 2, 10), (1, 3, 5)])))
     'one block of 15 B, proven least'
     """
     proven = "proven least" if arena.optimal else f"within {format_share(arena.gap)} of the least"
@@ -177,7 +177,7 @@ def map_names(graph: Graph) -> dict[str, Any]:
     """
     layers = layers_of(graph)
     modules = {node.details.module for node in graph.operations if node.details is not None} - {""}
-    groups, of_layer = grouped([name if name in modules or not modules else OUTSIDE for name in layers.names])
+    groups, of_layer = group_layers([name if name in modules or not modules else OUTSIDE for name in layers.names])
     layer_of = layers.of_operation.tolist()
     return {
         "values": [[value.name, value.bytes, layer_of[graph.producer[v]]] for v, value in enumerate(graph.values)],
@@ -187,7 +187,7 @@ def map_names(graph: Graph) -> dict[str, Any]:
     }
 
 
-def grouped(names: Sequence[str], most: int = MOST_GROUPS) -> tuple[list[str], list[int]]:
+def group_layers(names: Sequence[str], most: int = MOST_GROUPS) -> tuple[list[str], list[int]]:
     """Layers that have the first parts of their paths in common, with as many parts as give at most ``most`` groups.
 
     Args:
@@ -197,7 +197,7 @@ def grouped(names: Sequence[str], most: int = MOST_GROUPS) -> tuple[list[str], l
     Returns:
         Names of the groups, and the group of each layer.
 
-    >>> grouped(["head", "blocks.0.norm", "blocks.0.act", "blocks.1.norm"], most=3)
+    >>> group_layers(["head", "blocks.0.norm", "blocks.0.act", "blocks.1.norm"], most=3)
     (['head', 'blocks.0', 'blocks.1'], [0, 1, 1, 2])
     """
     parts = [name.split(".") for name in names]

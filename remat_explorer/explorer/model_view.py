@@ -1,6 +1,6 @@
 """The model's graph, drawn by the browser: what the selected stage computes and keeps, who reads what, and the step.
 
-`picture_of` lays a graph out, `step_plan` is a plan as the browser replays it, computation by computation.
+`graph_picture` lays a graph out, `step_plan` is a plan as the browser replays it, computation by computation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import traitlets as t
 
-from remat_explorer.explorer.page_widget import PageWidget, give, take
+from remat_explorer.explorer.page_widget import PageWidget, pull_traits, push_traits
 from remat_explorer.explorer.state.state import BUDGETS, State
 from remat_explorer.figures.model_graph import folded_picture
 from remat_explorer.figures.palette import DARK, LIGHT
@@ -56,7 +56,7 @@ class ModelView:
         with widget.hold_sync():
             folded: tuple[int, ...] = state.folded if graph is state.graph else ()
             if graph is not self._drawn[0] or folded != self._laid_out:
-                widget.picture, widget.boxes = ({}, b"") if graph is None else picture_of(graph, folded)
+                widget.picture, widget.boxes = ({}, b"") if graph is None else graph_picture(graph, folded)
                 self._laid_out, widget.folded = folded, [*folded]
             if graph is not self._drawn[0]:
                 widget.plain = b"" if graph is None else step_plan(Plan.of(checkpoint_all(graph))).tobytes()
@@ -70,7 +70,7 @@ class ModelView:
     def _follow(self, change: Any = None) -> None:
         if self._state.picture == "model":
             self.widget.budget = self._state.shown_budget
-            give(self._state, self.widget, FOLLOWED)
+            push_traits(self._state, self.widget, FOLLOWED)
 
     def _fold(self, change: Any) -> None:
         if self._state.picture == "model":
@@ -79,14 +79,14 @@ class ModelView:
     def _select(self, change: Any) -> None:
         """Stage and computation go together: of one alone the state would make the other."""
         if self._state.picture == "model":
-            take(self._state, self.widget, SELECTED)
+            pull_traits(self._state, self.widget, SELECTED)
 
 
 class ModelGraph(PageWidget):
     """The widget: the picture of a graph, the bits of a schedule, its plan, the cursor and the player.
 
     Attributes:
-        picture: see `picture_of`; empty when there is no graph.
+        picture: see `graph_picture`; empty when there is no graph.
         boxes: left, top, right and bottom of each operation in columns and rows, little-endian 32-bit floats.
         R: whether an operation runs in a stage, bits, most significant first, rows padded to bytes.
         S: whether a value is kept into a stage, bits in the same way.
@@ -119,7 +119,7 @@ class ModelGraph(PageWidget):
     theme = t.Unicode("light").tag(sync=True)
 
 
-def picture_of(graph: Graph, folded: Sequence[int] = ()) -> tuple[dict[str, Any], bytes]:
+def graph_picture(graph: Graph, folded: Sequence[int] = ()) -> tuple[dict[str, Any], bytes]:
     """What the browser draws: numbers and names of the snake's picture, and its boxes.
 
     Args:
@@ -131,17 +131,17 @@ def picture_of(graph: Graph, folded: Sequence[int] = ()) -> tuple[dict[str, Any]
     to the end for each value.
 
     >>> from remat_explorer.instances import linear
-    >>> picture, boxes = picture_of(linear(2))
+    >>> picture, boxes = graph_picture(linear(2))
     >>> picture["rows"], picture["operations"][1], len(boxes) // 16
     (1, ['v1', 'forward', 'cost 1', 1.0, 0, [0], [1], [0]], 5)
     """
-    layout, boxes = layout_of(graph, folded)
+    layout, boxes = graph_layout(graph, folded)
     highest = max(float(graph.costs.max()), 1e-30)
     operations = [
         [
             node.name,
             node.phase,
-            cost_in_words(node.default.cost),
+            format_cost(node.default.cost),
             round(node.default.cost / highest, 4),
             node.default.workspace,
             sorted(set(node.default.inputs)),
@@ -162,8 +162,8 @@ def picture_of(graph: Graph, folded: Sequence[int] = ()) -> tuple[dict[str, Any]
     return picture, boxes
 
 
-def layout_of(graph: Graph, folded: Sequence[int] = ()) -> tuple[dict[str, Any], bytes]:
-    """The part of `picture_of` that depends on what is folded.
+def graph_layout(graph: Graph, folded: Sequence[int] = ()) -> tuple[dict[str, Any], bytes]:
+    """The part of `graph_picture` that depends on what is folded.
 
     ``blocks`` has label, copies, and the operations of the forward and of the backward pass of each repeated block, and
     ``folded`` those that are one box, of which the first operation of each pass stands for all.
@@ -230,6 +230,6 @@ def _counted(values: Iterable[int]) -> list[int]:
     return [len(listed), *listed]
 
 
-def cost_in_words(cost: float) -> str:
+def format_cost(cost: float) -> str:
     """Costs of captured graphs are seconds; those of the teaching graphs are whole units."""
     return f"cost {cost:g}" if cost == int(cost) and cost > 0 else format_seconds(cost)

@@ -2,8 +2,9 @@
 
 ipywidgets keeps every widget until it is closed, and closing one leaves its layout, its style and its children open.
 
-`give` and `take` are for traits that widget and state have in common. A message of the page may change several, and its
-answer is drawn from all of them: one by one, what a view sends after the first would be the old values of the others.
+`push_traits` and `pull_traits` are for traits that widget and state have in common. A message of the page may change
+several, and its answer is drawn from all of them: one by one, what a view sends after the first would be the old values
+of the others.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import traitlets as t
 
 from remat_explorer.explorer.state.state import State
 
-HEARING = Path(__file__).parent / "page_widget.js"
-OFFERS = "export default "
+LATE_CONNECTION = Path(__file__).parent / "page_widget.js"
+DEFAULT_EXPORT = "export default "
 PACKAGE = __name__.rpartition(".")[0]
 
 
@@ -40,13 +41,13 @@ class PageWidget(anywidget.AnyWidget):
         given = cls.__dict__.get("_esm")
         if isinstance(given, str | Path):  # of an instance, anywidget makes it a trait in a class of its own
             cls.module = given.read_text(encoding="utf-8") if isinstance(given, Path) else given
-            cls._esm = hearing(cls.module)
+            cls._esm = with_late_connection(cls.module)
         if isinstance(cls.__dict__.get("_css"), Path):
             cls._css = cls.__dict__["_css"].read_text(encoding="utf-8")
         super().__init_subclass__(**named)
 
 
-def hearing(module: str) -> str:
+def with_late_connection(module: str) -> str:
     """A module of a widget with what lets it hear the kernel where anywidget has given up.
 
     Args:
@@ -55,13 +56,13 @@ def hearing(module: str) -> str:
     Raises:
         ValueError: if there is none, or more than one.
 
-    >>> "const offered = { render };" in hearing("export default { render };")
+    >>> "const offered = { render };" in with_late_connection("export default { render };")
     True
     """
-    before, *after = module.split(OFFERS)
+    before, *after = module.split(DEFAULT_EXPORT)
     if len(after) != 1:
         raise ValueError(f"a widget's module has one default export, and this one has {len(after)}: {module[:60]!r}")
-    return f"{before}const offered = {after[0]}\n{HEARING.read_text(encoding='utf-8')}"
+    return f"{before}const offered = {after[0]}\n{LATE_CONNECTION.read_text(encoding='utf-8')}"
 
 
 def close_widgets(*owners: Any) -> None:
@@ -94,7 +95,7 @@ def close_widgets(*owners: Any) -> None:
             w.Widget.close(owner)
 
 
-def give(state: State, widget: w.Widget, names: Iterable[str]) -> None:
+def push_traits(state: State, widget: w.Widget, names: Iterable[str]) -> None:
     """Set traits of the widget, in one message; tuples are lists there. None is taken back before all are there."""
     with widget.hold_sync(), widget.hold_trait_notifications():
         for name in names:
@@ -102,10 +103,10 @@ def give(state: State, widget: w.Widget, names: Iterable[str]) -> None:
             setattr(widget, name, list(value) if isinstance(value, tuple) else value)
 
 
-def take(state: State, widget: w.Widget, names: tuple[str, ...]) -> None:
+def pull_traits(state: State, widget: w.Widget, names: tuple[str, ...]) -> None:
     """Set traits of the state to what the page made of them; where the state takes something else, it is given back."""
     with state.at_once():
         for name in names:
             value = getattr(widget, name)
             setattr(state, name, tuple(value) if isinstance(value, list) else value)
-    give(state, widget, names)
+    push_traits(state, widget, names)

@@ -143,7 +143,7 @@ class PlotsScene:
         traces += [{**trace, **right, "legend": "legend2"} for trace in timeline[len(LAYERS) :]]
         left = {"xaxis": "x", "yaxis": "y"}
         traces += [{**trace, **left, "showlegend": False} for trace in (*curve[:2], *pointers, *curve[2:])]
-        return traces, arrange(frontier, extent, reach, theme)
+        return traces, figure_layout(frontier, extent, reach, theme)
 
     def span(self, stage: int) -> tuple[float, float]:
         """Where a stage is on the timeline that is drawn."""
@@ -210,14 +210,14 @@ def legend_html(frontier: Frontier | None, theme: Theme, best_only: bool = False
     items = []
     for name in names:
         look = mark(name, theme)
-        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in outline(look.shape))
+        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in marker_outline(look.shape))
         drawn = f'<svg viewBox="-6 -6 12 12"><polygon points="{points}" fill="{look.colour}"/></svg>'
         items.append(f"{drawn} {html.escape(describe_strategy(name))}")
     every = html.escape(f"{', '.join(names)}. {MEANING}", quote=True)
     return f'<div class="remat-marks" title="{every}">{" &nbsp; ".join([*items, "filled: proven optimal"])}</div>'
 
 
-def arrange(
+def figure_layout(
     frontier: Frontier | None,
     extent: Extent,
     reach: Reach,
@@ -270,14 +270,14 @@ def _beside(axis: dict[str, Any], standoff: int) -> dict[str, Any]:
     return {**axis, "title": {**axis["title"], "standoff": standoff}}
 
 
-def outline(shape: str) -> Points:
+def marker_outline(shape: str) -> Points:
     """Corners of the marker that plotly calls ``shape``, y downwards.
 
-    >>> [(round(x), round(y)) for x, y in outline("diamond")]
+    >>> [(round(x), round(y)) for x, y in marker_outline("diamond")]
     [(0, -5), (5, 0), (0, 5), (-5, 0)]
     """
     if shape == "x":
-        return [_turned(x, y, 45) for x, y in outline("cross")]
+        return [_turned(x, y, 45) for x, y in marker_outline("cross")]
     if shape in OTHERS:
         return [(RADIUS * x, RADIUS * y) for x, y in OTHERS[shape]]
     corners, inner, turn = REGULAR[shape]
@@ -371,7 +371,7 @@ def _marks(trace: Trace, scale: _Scale) -> str:
     marks: list[str] = []
     for x, y, shape in zip(scale.x(trace["x"]) / 10, scale.y(trace["y"]) / 10, shapes, strict=True):
         size, name = look["size"] / 2 / RADIUS, shape.removesuffix("-open")
-        corners = " ".join(f"{size * a:.1f},{size * b:.1f}" for a, b in outline(OTHERWISE.get(name, name)))
+        corners = " ".join(f"{size * a:.1f},{size * b:.1f}" for a, b in marker_outline(OTHERWISE.get(name, name)))
         fill = "none" if shape.endswith("-open") else look["color"]
         marks.append(
             f'<svg x="{x:.4g}%" y="{y:.4g}%"><polygon points="{corners}" fill="{fill}" '

@@ -35,7 +35,7 @@ import numpy as np
 import traitlets
 import traitlets as t
 
-from remat_explorer.explorer.page_widget import PageWidget, close_widgets, hearing
+from remat_explorer.explorer.page_widget import PageWidget, close_widgets, with_late_connection
 from remat_explorer.explorer.plots_figure import (
     FIXED,
     OTHER_METHODS,
@@ -242,8 +242,8 @@ class Canvas:
             if len(traces) > self._fixed:
                 self.figure.add_traces(list(traces[self._fixed :]))
                 self._traces += traces[self._fixed :]
-        changes = [changed(old, new) for old, new in zip(self._traces, traces, strict=True)]
-        moved = changed(self._layout, layout)
+        changes = [changed_entries(old, new) for old, new in zip(self._traces, traces, strict=True)]
+        moved = changed_entries(self._layout, layout)
         if renewed or moved or any(changes):
             self.revision = next(self._revisions)
             with self.figure.batch_update():
@@ -334,13 +334,17 @@ def _module() -> str:
     from plotly.graph_objects import FigureWidget
 
     code = base64.b64encode(zlib.compress(str(FigureWidget._esm).encode(), 1)).decode("ascii")
-    return hearing(LATER.read_text("utf-8")).replace("VERSION", version("plotly")).replace('CODE"', f'{code}"')
+    return (
+        with_late_connection(LATER.read_text("utf-8"))
+        .replace("VERSION", version("plotly"))
+        .replace('CODE"', f'{code}"')
+    )
 
 
-def changed(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+def changed_entries(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """The entries of ``new`` that are not the same in ``old``.
 
-    >>> changed({"x": np.arange(2), "name": "a"}, {"x": np.arange(2), "name": "b"})
+    >>> changed_entries({"x": np.arange(2), "name": "a"}, {"x": np.arange(2), "name": "b"})
     {'name': 'b'}
     """
     return {key: value for key, value in new.items() if not _same(old.get(key), value)}

@@ -28,7 +28,7 @@ THEMES: tuple[Theme, ...] = ("light", "dark")
 BUDGET_LINES = {"y": HITS - 1, "x": FIXED - 3}  # traces that follow the budget: over the timeline, through the curve
 
 
-def figures(scene: PlotsScene, state: State) -> dict[str, Any]:
+def record_figures(scene: PlotsScene, state: State) -> dict[str, Any]:
     """Plotly's figure of a state, and where it differs in the dark and with the points of other methods.
 
     Args:
@@ -55,10 +55,10 @@ def _figure(scene: PlotsScene, state: State, theme: Theme, methods: bool = False
     traces, layout = scene.compose(state)
     at = {axis: traces[line][axis][:1] for axis, line in BUDGET_LINES.items()}  # nothing where all is of 0 bytes
     units = {axis: state.budget / place[0] if place and place[0] else 1.0 for axis, place in at.items()}
-    return plain({"data": traces, "layout": {**layout, "meta": 0}, "units": units})
+    return to_json({"data": traces, "layout": {**layout, "meta": 0}, "units": units})
 
 
-def curves(frontier: Frontier) -> dict[str, Any]:
+def record_curves(frontier: Frontier) -> dict[str, Any]:
     """What belongs to the points of the curve: their peaks in bytes by strategy, and the legend in both themes.
 
     Returns:
@@ -67,9 +67,9 @@ def curves(frontier: Frontier) -> dict[str, Any]:
 
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.solvers import solve
-    >>> curves(Frontier(linear(8), (solve(linear(8), 4),)))["every"]
+    >>> record_curves(Frontier(linear(8), (solve(linear(8), 4),)))["every"]
     >>> two = Frontier(linear(8), (solve(linear(8), 6), solve(linear(8), 8, "chen-sqrt-n")))
-    >>> [curves(two)[name]["points"] for name in ("best", "every")]
+    >>> [record_curves(two)[name]["points"] for name in ("best", "every")]
     [{'optimal': [6], 'chen-sqrt-n': []}, {'optimal': [6], 'chen-sqrt-n': [6]}]
     """
     best, every = (
@@ -84,16 +84,16 @@ def curves(frontier: Frontier) -> dict[str, Any]:
     return {"best": curve(best, True), "every": others, "words": [OTHER_METHODS, OTHER_METHODS_MEAN]}
 
 
-def plain(entry: Any) -> Any:
+def to_json(entry: Any) -> Any:
     """Plotly's traces and layout as JSON has them; of the numbers in arrays, five digits are enough to draw.
 
-    >>> plain({"y": np.array([1, 1 / 3]), "domain": (0, 1)})
+    >>> to_json({"y": np.array([1, 1 / 3]), "domain": (0, 1)})
     {'y': [1, 0.33333], 'domain': [0, 1]}
     """
     if isinstance(entry, dict):
-        return {key: plain(part) for key, part in entry.items()}
+        return {key: to_json(part) for key, part in entry.items()}
     if isinstance(entry, list | tuple):
-        return [plain(part) for part in entry]
+        return [to_json(part) for part in entry]
     if not isinstance(entry, np.ndarray):
         return entry.item() if isinstance(entry, np.generic) else entry
     return [int(number) if number == int(number) else float(f"{number:.5g}") for number in entry.tolist()]
@@ -126,7 +126,7 @@ class StatementPlaces(StatementNumbers):
         return f"{stage}.{statement - self._begin[stage]}"
 
 
-def explanations(schedule: Schedule, plan: Plan, statements: StatementNumbers, value: int) -> list[Any]:
+def record_explanations(schedule: Schedule, plan: Plan, statements: StatementNumbers, value: int) -> list[Any]:
     """What the places of `value_template` are filled with, for a value in all stages.
 
     Args:
@@ -141,7 +141,7 @@ def explanations(schedule: Schedule, plan: Plan, statements: StatementNumbers, v
     >>> from remat_explorer.instances import linear
     >>> keep = Schedule(linear(2), np.eye(5), np.tril(np.ones((5, 5)), -1))
     >>> plan = Plan.of(keep)
-    >>> [stage for stage, *_ in explanations(keep, plan, StatementPlaces(plan), 0)[1]]
+    >>> [stage for stage, *_ in record_explanations(keep, plan, StatementPlaces(plan), 0)[1]]
     [0, 1, 2, 4]
     """
     answers: dict[int, Explanation] = {}

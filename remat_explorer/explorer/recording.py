@@ -1,7 +1,7 @@
 """What the live page holds: all that the explorer's widgets would be sent while someone explores the curve.
 
-`Recording` has the curve, `Presented` the measured run and the scenes, `layouts` the model for each choice of folded
-blocks, and `patterns` writes texts that differ in their numbers alone once, with the numbers in columns.
+`Recording` has the curve, `RecordedPresentation` the measured run and the scenes, `record_layouts` the model for each
+choice of folded blocks; `text_patterns` writes texts that differ in their numbers alone once, with numbers in columns.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any
 
 from remat_explorer.explanations import first_look, values_of_stages
 from remat_explorer.explorer.budget_view import slider_range
-from remat_explorer.explorer.matrices import Frame, folded_blocks, kind_colours, labels
-from remat_explorer.explorer.measured_run import moments, pace, pace_text
+from remat_explorer.explorer.matrices import Frame, folded_blocks, hover_labels, kind_colours
+from remat_explorer.explorer.measured_run import describe_pace, drawing_moments, drawing_seconds
 from remat_explorer.explorer.memory_view import (
     KEEP_EVERYTHING,
-    arena_words,
+    describe_arena,
     map_colours,
     map_columns,
     map_lines,
     map_names,
     peak_of_other,
 )
-from remat_explorer.explorer.model_view import layout_of, picture_of, step_plan
+from remat_explorer.explorer.model_view import graph_layout, graph_picture, step_plan
 from remat_explorer.explorer.panels.explain_panel import (
     OF_REASON,
     OF_SCHEDULE,
@@ -39,7 +39,14 @@ from remat_explorer.explorer.panels.explain_panel import (
 )
 from remat_explorer.explorer.panels.side_panel import colours, place
 from remat_explorer.explorer.plots_figure import PlotsScene
-from remat_explorer.explorer.recorded_points import BUDGET_LINES, THEMES, StatementPlaces, curves, explanations, figures
+from remat_explorer.explorer.recorded_points import (
+    BUDGET_LINES,
+    THEMES,
+    StatementPlaces,
+    record_curves,
+    record_explanations,
+    record_figures,
+)
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.background_searches import alignment_of
 from remat_explorer.explorer.work.executing import describe_proof
@@ -99,14 +106,14 @@ class Recording:
         self.graph, self.title = frontier.graph, title or frontier.graph.name
         self._state = State(model=self.title, graph=self.graph, smallest=smallest, frontier=frontier)
         self._state.checkpoint_all_peak = keep_all
-        self.presented = Presented(self._state, self.shown, self.scheduled, measurement)
+        self.presented = RecordedPresentation(self._state, self.shown, self.scheduled, measurement)
         self._highest = slider_range(self._state)["high"]
 
     def overview(self) -> dict[str, Any]:
         """What does not depend on the budget: traits of the widgets, texts, and the steps of the curve."""
         state, (first, _) = self._state, self.scheduled[0]
-        operations, values = labels(self.graph)
-        picture, boxes = picture_of(self.graph, state.folded)
+        operations, values = hover_labels(self.graph)
+        picture, boxes = graph_picture(self.graph, state.folded)
         both = {"palettes": {"light": asdict(LIGHT), "dark": asdict(DARK)}, "found": []}
         everything = Plan.of(checkpoint_all(self.graph))
         frames = [astuple(Frame.of(*scheduled)) for scheduled in self.scheduled]
@@ -125,7 +132,8 @@ class Recording:
             },
             "model": {**both, "picture": picture, "boxes": {"bytes": _text(boxes)}, "folded": list(state.folded)},
             "layouts": [
-                [list(numbers), layout, {"bytes": _text(boxes)}] for numbers, layout, boxes in layouts(self.graph)
+                [list(numbers), layout, {"bytes": _text(boxes)}]
+                for numbers, layout, boxes in record_layouts(self.graph)
             ],
             "memory": {
                 "names": map_names(self.graph),
@@ -141,7 +149,7 @@ class Recording:
             "colours": {theme: colours(theme) for theme in THEMES},
             "steps": self.steps(),
             "unknown": self._unknown(),
-            "templates": patterns(value_template(first, value) for value in range(len(self.graph.values))),
+            "templates": text_patterns(value_template(first, value) for value in range(len(self.graph.values))),
             "sources": source_parts(self.graph, self._permissions),
             "places": {"schedule": OF_SCHEDULE, "reason": OF_REASON},
             "chunk": CHUNK,
@@ -149,7 +157,7 @@ class Recording:
             "run": self.presented.run(),
             "timeline": PLACES,
             "first": [first_look(schedule, Plan.of(schedule)) for schedule, _ in self.scheduled],
-            "curves": curves(self.frontier),
+            "curves": record_curves(self.frontier),
         }
 
     @property
@@ -193,14 +201,14 @@ class Recording:
                 state.measurement = self.presented.measured(schedule)
             parts = [stage_parts(schedule, Plan.of(schedule), stage) for stage in range(schedule.stages)]
             yield {
-                **figures(scene, state),
+                **record_figures(scene, state),
                 "spans": [scene.span(stage) for stage in range(schedule.stages)],
                 "hits": [scene.pointed(place) for place in range(scene.places)],
                 "total": str(len(Plan.of(schedule).statements)),
                 "along": values_of_stages(schedule),
                 "margins": margins(schedule),
                 "steps": step_plan(Plan.of(schedule)).tolist(),
-                "stages": {name: patterns(part[name] for part in parts) for name in parts[0]},
+                "stages": {name: text_patterns(part[name] for part in parts) for name in parts[0]},
             }
 
     def maps(self) -> Iterator[dict[str, Any]]:
@@ -208,15 +216,15 @@ class Recording:
         for schedule, _ in self.scheduled:
             plan = Plan.of(schedule)
             arena = place_values(plan, alignment_of(self.graph), PLACING)
-            words = {"size": arena.size, "bound": arena.bound, "words": arena_words(arena)}
+            words = {"size": arena.size, "bound": arena.bound, "words": describe_arena(arena)}
             yield {"columns": map_columns(plan, arena), "lines": map_lines(plan), "arena": words}
 
     def values(self) -> Iterator[dict[str, Any]]:
         """What is said of `CHUNK` values after the other.
 
-        The texts of all of them; and for each value how many of these are its own, its different `explanations`, with a
-        text's number among its own in place of each, and which explanation holds at each point. What is said at several
-        points is alike, and shrinks by being together.
+        The texts of all of them; and for each value how many of these are its own, its different `record_explanations`,
+        with a text's number among its own in place of each, and which explanation holds at each point. What is said at
+        several points is alike, and shrinks by being together.
         """
         plans = [(schedule, plan := Plan.of(schedule), StatementPlaces(plan)) for schedule, _ in self.scheduled]
         count = len(self.graph.values)
@@ -224,13 +232,13 @@ class Recording:
             texts: list[str] = []
             values: list[Any] = []
             for value in range(start, min(start + CHUNK, count)):
-                own, *said = _numbered([explanations(*plan, value) for plan in plans])
+                own, *said = _numbered([record_explanations(*plan, value) for plan in plans])
                 texts += own
                 values.append([len(own), *said])
-            yield {"texts": patterns(texts), "values": values}
+            yield {"texts": text_patterns(texts), "values": values}
 
 
-class Presented:
+class RecordedPresentation:
     """The run and the scenes of a recorded curve.
 
     Args:
@@ -255,8 +263,14 @@ class Presented:
         for point, (schedule, peak) in enumerate(self._scheduled):
             found = self.measured(schedule)
             if found is not None:
-                said = {"proof": describe_proof(found), "pace": pace_text(found)}
-                return {"point": point, "peak": peak, **said, "moments": moments(found), "duration": pace(found)}
+                said = {"proof": describe_proof(found), "pace": describe_pace(found)}
+                return {
+                    "point": point,
+                    "peak": peak,
+                    **said,
+                    "moments": drawing_moments(found),
+                    "duration": drawing_seconds(found),
+                }
         return None
 
     def scenes(self, scenes: Sequence[Scene] | None = None) -> list[dict[str, Any]]:
@@ -298,13 +312,13 @@ class Presented:
             self._state.measurement = self.measured(schedule)
 
 
-def layouts(graph: Graph) -> Iterator[tuple[tuple[int, ...], dict[str, Any], bytes]]:
-    """The numbers of the folded blocks, and what `layout_of` says then.
+def record_layouts(graph: Graph) -> Iterator[tuple[tuple[int, ...], dict[str, Any], bytes]]:
+    """The numbers of the folded blocks, and what `graph_layout` says then.
 
     Of more than `FEW` blocks it is all of them, none, and each one alone folded or unfolded; without any, nothing.
 
     >>> from remat_explorer.instances import linear
-    >>> [(numbers, layout["rows"]) for numbers, layout, _ in layouts(linear(8))]
+    >>> [(numbers, layout["rows"]) for numbers, layout, _ in record_layouts(linear(8))]
     [((), 1), ((0,), 1)]
     """
     every = range(len(repeated_blocks(graph)))
@@ -316,13 +330,13 @@ def layouts(graph: Graph) -> Iterator[tuple[tuple[int, ...], dict[str, Any], byt
         single = [tuple(i for i in every if i != number) for number in every]
         choices = [(), tuple(every), *((number,) for number in every), *single]
     for numbers in choices:
-        yield (numbers, *layout_of(graph, numbers))
+        yield (numbers, *graph_layout(graph, numbers))
 
 
-def differences(numbers: Iterable[int]) -> list[int]:
+def delta_encode(numbers: Iterable[int]) -> list[int]:
     """Each number less the one before it; of numbers that grow evenly little remains.
 
-    >>> differences([5, 7, 9, 9])
+    >>> delta_encode([5, 7, 9, 9])
     [5, 2, 2, 0]
     """
     before, found = 0, []
@@ -332,23 +346,23 @@ def differences(numbers: Iterable[int]) -> list[int]:
     return found
 
 
-def columns(rows: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Rows of the same length as columns of `differences`; none where there are no rows.
+def delta_columns(rows: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Rows of the same length as columns of `delta_encode`; none where there are no rows.
 
-    >>> columns([(0, 3), (602, 5), (603, 6)])
+    >>> delta_columns([(0, 3), (602, 5), (603, 6)])
     [[0, 602, 1], [3, 2, 1]]
     """
-    return [differences(column) for column in zip(*rows, strict=True)]
+    return [delta_encode(column) for column in zip(*rows, strict=True)]
 
 
-def patterns(texts: Iterable[str]) -> dict[str, Any]:
+def text_patterns(texts: Iterable[str]) -> dict[str, Any]:
     """Texts as patterns with gaps, which the page fills again.
 
     Returns:
         The patterns; for each text the number of its pattern; and for each pattern the numbers in its gaps, one column
         for each gap, one row for each text in their order.
 
-    >>> found = patterns(["stage 3 of 8", "stage 5 of 8", "runs once"])
+    >>> found = text_patterns(["stage 3 of 8", "stage 5 of 8", "runs once"])
     >>> [pattern.split(GAP) for pattern in found["patterns"]], found["which"], found["columns"]
     ([['stage ', ' of ', ''], ['runs once']], [0, 0, 1], [[[3, 2], [8, 0]], []])
     """
@@ -363,7 +377,7 @@ def patterns(texts: Iterable[str]) -> dict[str, Any]:
     return {
         "patterns": list(numbers),
         "which": which,
-        "columns": [columns(rows[pattern]) for pattern in range(len(numbers))],
+        "columns": [delta_columns(rows[pattern]) for pattern in range(len(numbers))],
     }
 
 
@@ -379,7 +393,8 @@ def _numbered(said: list[Any]) -> list[Any]:
         return [numbers.setdefault(text, len(numbers)) for text in texts]
 
     points = [
-        [number(parts), columns([[stage, *number(texts)] for stage, *texts in reasons])] for parts, reasons in said
+        [number(parts), delta_columns([[stage, *number(texts)] for stage, *texts in reasons])]
+        for parts, reasons in said
     ]
     keys = [json.dumps(point) for point in points]
     distinct = dict(zip(keys, points, strict=True))

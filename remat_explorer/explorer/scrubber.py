@@ -11,7 +11,7 @@ import traitlets as t
 
 from remat_explorer.errors import QuantityError
 from remat_explorer.explanations import summarize_stage, values_of_stages
-from remat_explorer.explorer.page_widget import PageWidget, give, take
+from remat_explorer.explorer.page_widget import PageWidget, pull_traits, push_traits
 from remat_explorer.explorer.state.navigation import parse_search
 from remat_explorer.explorer.state.state import State
 
@@ -51,7 +51,7 @@ class Scrubber:
     def _take(self, change: Any) -> None:
         state = self._state
         ends = state.playing and not self.bar.playing and self.bar.stage != state.stage  # both come in one message
-        take(state, self.bar, BOTH_WAYS)
+        pull_traits(state, self.bar, BOTH_WAYS)
         if ends:
             self._take_along()
 
@@ -71,7 +71,7 @@ class Scrubber:
         with bar.hold_sync():
             bar.stages = state.schedule.stages if state.schedule is not None else 0
             bar.clocked = state.picture != "model"  # it goes by computations
-            give(state, bar, BOTH_WAYS)
+            push_traits(state, bar, BOTH_WAYS)
             bar.sentence = stage_sentence(state)
 
 
@@ -126,16 +126,16 @@ class SearchField:
             self._state.select_found(1)
 
     def _count(self, change: Any = None) -> None:
-        text, hint = count(self._state)
+        text, hint = count_found(self._state)
         self.counter.value = f'<span class="remat-count" title="{html.escape(hint, quote=True)}">{text}</span>'
         self.previous.disabled = self.next.disabled = not self._state.found
 
 
-def count(state: State) -> tuple[str, str]:
+def count_found(state: State) -> tuple[str, str]:
     """How many operations are found and which of them is selected, and that in full.
 
     >>> import remat_explorer as rx
-    >>> count(State(graph=rx.linear(2), search="backward")), count(State(search="> x"))[0]
+    >>> count_found(State(graph=rx.linear(2), search="backward")), count_found(State(search="> x"))[0]
     (('3 found', '3 operations found'), 'no size')
     """
     try:

@@ -20,7 +20,7 @@ STYLE = """<style>
 </style>"""
 
 
-class Standing:
+class StaticView:
     """The output beneath the explorer's, kept up to date whenever something has been loaded, solved or executed."""
 
     def __init__(self, state: State) -> None:
@@ -31,13 +31,13 @@ class Standing:
         """Put it beneath what is displayed now."""
         if self._shown is None:
             self._state.observe(self._update, "busy")
-        self._shown = standing_html(self._state)
+        self._shown = static_html(self._state)
         self._display(update=False)
 
     def _update(self, change: Any) -> None:
         before = self._shown
         if not change["new"]:
-            self._shown = standing_html(self._state)
+            self._shown = static_html(self._state)
             if self._shown != before:
                 self._display(update=True)
 
@@ -47,11 +47,11 @@ class Standing:
         display({"text/html": self._shown, "text/plain": ""}, raw=True, display_id=self._identity, update=update)
 
 
-def standing_html(state: State) -> str:
+def static_html(state: State) -> str:
     """What the explorer shows, in a line, and R, S, U and the memory as pictures.
 
     >>> import remat_explorer as rx
-    >>> standing_html(State(model="mlp")).count("<img")
+    >>> static_html(State(model="mlp")).count("<img")
     0
     """
     schedule, solution = state.schedule, state.solution

@@ -14,7 +14,7 @@ from remat_explorer.explanations import explain_value
 from remat_explorer.explorer.controls import Controls
 from remat_explorer.explorer.implementations_view import ImplementationsView
 from remat_explorer.explorer.matrices import MatrixView
-from remat_explorer.explorer.panels.case_view import CaseView, others_of
+from remat_explorer.explorer.panels.case_view import CaseView, compared_schedules
 from remat_explorer.explorer.panels.explain_panel import explanation_html
 from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.explorer.state.state import State
@@ -74,7 +74,7 @@ def test_an_answer_for_kinds_that_were_given_up_meanwhile_is_kept_and_not_shown(
     driver.toggle("masks")
     assert shown_cost(driver) == 15
     assert driver.state.status.startswith("Solved before with all kinds of implementations")
-    assert driver.state.answers.answer(("algorithms", "chunks"), BUDGET).cost == 17
+    assert driver.state.known_solutions.last_solve(("algorithms", "chunks"), BUDGET).cost == 17
 
 
 def test_a_bound_is_claimed_only_for_the_kinds_that_it_was_proven_for(driver: Any) -> None:
@@ -106,7 +106,7 @@ def test_the_curve_of_plain_checkmate_is_swept_for_a_graph_with_choices() -> Non
     assert driver.wait_for_sweep(120)
     points = {point.strategy for point in driver.state.frontier.points}
     assert {"optimal", "monet"} <= points
-    assert list(others_of(driver.state, driver.state.schedule))[:2] == ["eager", "Checkmate"]
+    assert list(compared_schedules(driver.state, driver.state.schedule))[:2] == ["eager", "Checkmate"]
 
 
 def test_a_kind_that_does_not_exist_is_refused(driver: Any) -> None:

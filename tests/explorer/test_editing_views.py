@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.explorer.export import require_kind, write
+from remat_explorer.explorer.export import require_kind, write_export
 from remat_explorer.explorer.matrices import MatrixView
 from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.explorer.state.state import State
@@ -129,6 +129,6 @@ def test_what_was_edited_is_executed_and_exported_like_any_other(tmp_path: Path)
     assert driver.measurement.eager.comparison.gradients_text.startswith("equal")
     for kind in ("report", "page"):
         path = tmp_path / f"{kind}.html"
-        write(driver.state, require_kind(driver.state, kind), path)
+        write_export(driver.state, require_kind(driver.state, kind), path)
         assert path.stat().st_size > 0
     assert "by hand" in (tmp_path / "report.html").read_text()

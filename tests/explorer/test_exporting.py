@@ -12,7 +12,7 @@ from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.errors import RematError, UnknownNameError
-from remat_explorer.explorer.export import EXPORTS, free_path, origin
+from remat_explorer.explorer.export import EXPORTS, free_path, report_origin
 from remat_explorer.explorer.work.executing import describe_proof
 from remat_explorer.solvers import Frontier
 from tests.explorer.test_live_page import opened
@@ -114,7 +114,7 @@ def test_an_execution_is_exported_as_a_trace_and_in_the_report(executed: Any, tm
     path = executed.export("report", tmp_path / "report.html")
     assert executed.wait(60)
     assert "with the gradients of plain PyTorch bit for bit" in path.read_text(encoding="utf-8")
-    assert origin(executed.state).kind == "module"
+    assert report_origin(executed.state).kind == "module"
     assert str(tmp_path) in executed.state.status  # outside of the working directory the whole path is said
 
 

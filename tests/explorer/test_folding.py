@@ -7,7 +7,7 @@ import pytest
 import traitlets
 
 from remat_explorer.explorer.matrices import MatrixView
-from remat_explorer.explorer.model_view import ModelView, layout_of
+from remat_explorer.explorer.model_view import ModelView, graph_layout
 from remat_explorer.explorer.recording import Recording
 from remat_explorer.explorer.state.navigation import MIN_FOLDED_OPERATIONS
 from remat_explorer.explorer.state.state import State
@@ -99,14 +99,14 @@ def test_the_live_page_begins_as_the_explorer_does():
 
 def test_the_model_has_one_box_on_each_rail_for_all_copies(large):
     (blocks,) = State(graph=large).blocks
-    layout, packed = layout_of(large, (0,))
+    layout, packed = graph_layout(large, (0,))
     boxes = np.frombuffer(packed, "<f4").reshape(-1, 4)
     for operations in (blocks.forward, blocks.backward):
         assert len(np.unique(boxes[operations.ravel()], axis=0)) == 1
     assert len(np.unique(boxes, axis=0)) == large.n - 32 * MANY_LAYERS + 2
     assert layout["folded"] == [0]
     assert layout["blocks"][0][:2] == [f"blocks.0–{MANY_LAYERS - 1}", MANY_LAYERS]
-    _, unfolded = layout_of(large)
+    _, unfolded = graph_layout(large)
     assert len(np.unique(np.frombuffer(unfolded, "<f4").reshape(-1, 4), axis=0)) == large.n
 
 

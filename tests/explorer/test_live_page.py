@@ -26,9 +26,9 @@ from remat_explorer.explorer.panels.explain_panel import (
     stage_parts,
     value_template,
 )
-from remat_explorer.explorer.panels.side_panel import filled
-from remat_explorer.explorer.recorded_points import StatementPlaces, explanations
-from remat_explorer.explorer.recording import GAP, Recording, patterns
+from remat_explorer.explorer.panels.side_panel import fill_places
+from remat_explorer.explorer.recorded_points import StatementPlaces, record_explanations
+from remat_explorer.explorer.recording import GAP, Recording, text_patterns
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.executing import describe_proof
 from remat_explorer.plan import Plan
@@ -73,7 +73,7 @@ def texts_of(packed: dict[str, Any]) -> list[str]:
 
 def test_texts_of_any_numbers_come_back() -> None:
     texts = ["7.05 ms of 12", "7.5 ms of 3", "007", "", "conv2d", f"{10**20} B", "conv1d", "-3", "7.05 ms of 0", GAP]
-    assert texts_of(patterns(texts)) == [*texts[:-1], ""]
+    assert texts_of(text_patterns(texts)) == [*texts[:-1], ""]
 
 
 def numbered(said: str, plan: Plan) -> str:
@@ -100,12 +100,12 @@ def test_what_is_said_of_every_value_in_every_stage_is_what_the_explorer_says(na
     assert schedule is not None
     assert plan is not None
     for value in range(len(solution.graph.values)):
-        parts, reasons = explanations(schedule, plan, StatementPlaces(plan), value)
+        parts, reasons = record_explanations(schedule, plan, StatementPlaces(plan), value)
         for stage in range(schedule.stages):
             *_, reason = (reason for reason in reasons if reason[0] <= stage)
             filling = dict(zip(OF_SCHEDULE + OF_REASON, [*parts, *reason[1:]], strict=True))
             filling |= stage_parts(schedule, plan, stage) | {"total": str(len(plan.statements))}
-            said = numbered(filled(value_template(schedule, value), filling), plan)
+            said = numbered(fill_places(value_template(schedule, value), filling), plan)
             assert said == explanation_html(schedule, plan, explain_value(schedule, plan, stage, value))
 
 

@@ -16,7 +16,7 @@ from remat_explorer.explorer.memory_view import (
     OUTSIDE,
     RESIDENT,
     MemoryView,
-    grouped,
+    group_layers,
     map_colours,
     map_columns,
     map_lines,
@@ -131,11 +131,11 @@ def test_what_was_measured_is_there_for_every_computation(view: MemoryView, map_
 
 def test_layers_are_grouped_by_the_beginnings_of_their_paths() -> None:
     names = [f"h.{i}.{part}" for i in range(12) for part in ("attn.c_attn", "attn.c_proj", "mlp")]
-    groups, of_layer = grouped(["wte", *names, "head"])
+    groups, of_layer = group_layers(["wte", *names, "head"])
     assert groups == ["wte", *(f"h.{i}" for i in range(12)), "head"]
     assert of_layer == [0, *(1 + i for i in range(12) for _ in range(3)), 13]
-    assert grouped([f"layer{i}" for i in range(40)])[0] == [f"layer{i}" for i in range(40)]
-    assert grouped([]) == ([], [])
+    assert group_layers([f"layer{i}" for i in range(40)])[0] == [f"layer{i}" for i in range(40)]
+    assert group_layers([]) == ([], [])
 
 
 def test_operations_outside_of_modules_are_one_group_where_there_are_modules() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remat_explorer.explorer.model_view import ModelView, picture_of
+from remat_explorer.explorer.model_view import ModelView, graph_picture
 from remat_explorer.explorer.state.state import State
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
@@ -86,7 +86,7 @@ def test_without_a_graph_the_picture_is_empty(state: State) -> None:
 
 def test_the_picture_tells_names_costs_and_reads_and_has_a_box_for_each_operation(data: Path) -> None:
     graph = Graph.load(str(data / "captured" / "unet.json"))
-    picture, boxes = picture_of(graph)
+    picture, boxes = graph_picture(graph)
     assert len(np.frombuffer(boxes, "<f4")) == 4 * graph.n
     for k, (name, phase, _, share, workspace, reads, writes, workspaces) in enumerate(picture["operations"]):
         assert (name, phase) == (graph.operations[k].name, graph.operations[k].phase)

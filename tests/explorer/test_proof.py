@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remat_explorer.explorer.measured_run import LEAST, MOST, PLACES, MeasuredRunView, moments, pace
+from remat_explorer.explorer.measured_run import LEAST, MOST, PLACES, MeasuredRunView, drawing_moments, drawing_seconds
 from remat_explorer.explorer.panels.execution_panel import card_html
 from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.explorer.state.state import State
@@ -80,14 +80,14 @@ def test_the_line_is_drawn_at_the_pace_of_the_run(state: State) -> None:
     found.statement_seconds = np.zeros(len(found.during))
     found.statement_seconds[runs[13]] = 3.0  # half of the computations lie before it
     found.statement_seconds[runs[20]] = 1.0
-    shares = moments(found)
+    shares = drawing_moments(found)
     assert (len(shares), shares[0], shares[-1]) == (PLACES + 1, 0.0, 1.0)
     assert shares == sorted(shares)
     assert shares[PLACES // 2] == 0.0
     assert shares[PLACES * 17 // 26] == 0.75
-    assert pace(found) == 4.0
+    assert drawing_seconds(found) == 4.0
     for seconds, drawn in ((1e-3, LEAST), (100.0, MOST)):
-        assert pace(SimpleNamespace(statement_seconds=[seconds])) == drawn
+        assert drawing_seconds(SimpleNamespace(statement_seconds=[seconds])) == drawn
 
 
 def test_each_measurement_is_drawn_once_and_again_when_asked(state: State, panels: Panels) -> None:

@@ -16,7 +16,7 @@ import remat_explorer as rx
 from remat_explorer.explanations import explain_value
 from remat_explorer.explanations.operations import line_of, lines_of, uses_of_lines
 from remat_explorer.explorer.panels.explain_panel import explanation_html, margins, source_part, source_parts
-from remat_explorer.explorer.panels.side_panel import filled
+from remat_explorer.explorer.panels.side_panel import fill_places
 from remat_explorer.explorer.recording import Recording
 from remat_explorer.operation_details import SourceFile
 from remat_explorer.permissions import Permissions
@@ -164,7 +164,9 @@ def test_the_live_page_says_the_same_and_can_leave_it_out(
     frontier = rx.Frontier(graph, (solution,))
     recording = Recording(frontier, minimum_budget(graph), 10**6, permissions=Permissions())
     overview, (point,) = recording.overview(), list(recording.points())
-    (blocks,) = [filled(block, point["margins"]) for name, block in overview["sources"].items() if name == "source0"]
+    (blocks,) = [
+        fill_places(block, point["margins"]) for name, block in overview["sources"].items() if name == "source0"
+    ]
     assert blocks in explained(solution, 0)
     kept_out = opened(solution.save_page(tmp_path / "without.html", source=False))["overview"]["sources"]
     assert all("is not shown here" in block for block in kept_out.values())

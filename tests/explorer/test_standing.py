@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.explorer.static_view import standing_html
+from remat_explorer.explorer.static_view import static_html
 from tests.explorer.driven import driver_of, settled
 from tests.hostile_names import hostile
 
@@ -24,7 +24,7 @@ def displayed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, Any], dic
 
 def test_the_picture_has_the_matrices_the_memory_and_what_is_proven() -> None:
     state = driver_of(rx.linear(8), budget=4).state
-    shown = standing_html(state)
+    shown = static_html(state)
     assert "<b>linear8</b>: Best known within 4 B: overhead +52.9 %, optimal (proven)." in shown
     assert shown.count("data:image/png;base64,") == 3
     steps = re.findall(r"V([\d.]+)H", shown)
@@ -63,6 +63,6 @@ def test_voila_needs_no_picture(displayed: Any, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_names_are_text() -> None:
-    shown = standing_html(driver_of(hostile(rx.linear(4))).state)
+    shown = static_html(driver_of(hostile(rx.linear(4))).state)
     assert "onerror" not in shown.replace("&lt;img src=x onerror=", "")
     assert "<img src=x" not in shown

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.explorer.model_view import ModelView, picture_of, step_plan
+from remat_explorer.explorer.model_view import ModelView, graph_picture, step_plan
 from remat_explorer.explorer.recording import Recording
 from remat_explorer.explorer.scrubber import Scrubber
 from remat_explorer.explorer.state.state import State
@@ -31,7 +31,7 @@ def computations(plan: Plan) -> Iterator[tuple[list[int], list[list[int]]]]:
 
 def replayed(plan: Plan) -> list[int]:
     """Bytes while each computation runs, as the browser adds them up."""
-    picture, _ = picture_of(plan.graph)
+    picture, _ = graph_picture(plan.graph)
     size = {v: value[1] for v, value in enumerate(picture["values"])}
     held, during = picture["resident"], []
     for (_, operation, way, _, overwrites), (stay, drops, frees) in computations(plan):

@@ -48,7 +48,7 @@ class CaseView:
         if schedule is None:
             self.widget.html = note("Load a model, and this compares its schedule with plain execution.")
             return
-        others = others_of(state, schedule)
+        others = compared_schedules(state, schedule)
         key = (schedule, *others.values(), state.shown_budget, state.theme)
         if len(key) == len(self._drawn) and all(map(_same, key, self._drawn)):
             return
@@ -71,9 +71,9 @@ def case_html(study: CaseStudy, hues: Mapping[str, str], budget: int = 0) -> str
         f'<span><i style="background:{hues[name]}"></i>{text(name)} ({format_bytes(int(memory.max()))})</span>'
         for name, memory in study.memory.items()
     )
-    line = lines(study, hues, budget)
-    saved = bars(study.layers, study.saved, hues, _bytes, "Memory saved by each layer")
-    overhead = bars(study.layers, study.overhead, hues, _share, "Overhead of each layer")
+    line = stage_lines(study, hues, budget)
+    saved = layer_bars(study.layers, study.saved, hues, _bytes, "Memory saved by each layer")
+    overhead = layer_bars(study.layers, study.overhead, hues, _share, "Overhead of each layer")
     return (
         f'<div class="case-key">{keys}</div><div class="case-parts">'
         f"<figure><figcaption>Memory along the execution, highest in each stage</figcaption>{line}"
@@ -82,7 +82,7 @@ def case_html(study: CaseStudy, hues: Mapping[str, str], budget: int = 0) -> str
     )
 
 
-def lines(study: CaseStudy, hues: Mapping[str, str], budget: int = 0) -> str:
+def stage_lines(study: CaseStudy, hues: Mapping[str, str], budget: int = 0) -> str:
     """Memory in each stage, a line for each schedule."""
     top = 1.05 * max(budget, *(int(line.max()) for line in study.memory.values()), 1)
     stages = max(len(line) for line in study.memory.values())
@@ -100,7 +100,7 @@ def lines(study: CaseStudy, hues: Mapping[str, str], budget: int = 0) -> str:
     return _svg(parts, "Memory along the execution")
 
 
-def bars(
+def layer_bars(
     layers: tuple[str, ...],
     amounts: Mapping[str, np.ndarray],
     hues: Mapping[str, str],
@@ -155,18 +155,18 @@ def _same(new: Any, old: Any) -> bool:
     return new is old or (isinstance(new, str | int) and new == old)
 
 
-def others_of(state: State, schedule: Schedule) -> dict[str, Schedule]:
+def compared_schedules(state: State, schedule: Schedule) -> dict[str, Schedule]:
     """What the schedule is compared with: eager, plain Checkmate within the budget as far as known, and the pinned one.
 
     >>> import remat_explorer as rx
     >>> from remat_explorer.explorer.work.screen import show_schedule
     >>> found = rx.solve(rx.linear(8), 4)
     >>> state = State(graph=found.graph, budget=4)
-    >>> list(others_of(state, found.schedule))
+    >>> list(compared_schedules(state, found.schedule))
     ['eager']
     """
     graph, frontier, others = schedule.graph, state.frontier, {}
-    others[EAGER] = eager(schedule)
+    others[EAGER] = keep_all_schedule(schedule)
     if frontier is not None and graph.has_choices and frontier.graph is graph:
         plain = [one for one in frontier.points if _is_checkmates(one.strategy)]
         best = best_within(state.shown_budget, plain)
@@ -184,7 +184,7 @@ def _is_checkmates(strategy: str) -> bool:
     return method is not None and method.complete and method.choices is not Support.YES
 
 
-def eager(schedule: Schedule) -> Schedule:
+def keep_all_schedule(schedule: Schedule) -> Schedule:
     """The schedule that keeps everything, the same object for the same graph."""
     if not _eager or _eager[0].graph is not schedule.graph:
         _eager[:] = [checkpoint_all(schedule.graph)]

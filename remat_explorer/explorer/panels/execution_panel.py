@@ -6,7 +6,7 @@ from typing import Any
 
 from remat_explorer.allocator import AllocatorPrediction, predict_allocator
 from remat_explorer.explanations import Mention, largest_difference
-from remat_explorer.explorer.measured_run import pace_text
+from remat_explorer.explorer.measured_run import describe_pace
 from remat_explorer.explorer.panels.side_panel import Click, SidePanel, button, link, note, table, text
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.executing import describe_excess, describe_proof, nearest_feasible_budget
@@ -33,7 +33,7 @@ class ExecutionPanel(SidePanel):
         if click.action == DRAW:
             self.state.drawings += 1
         elif click.action == HOLD:
-            take_nearest(self.state)
+            take_nearest_budget(self.state)
         else:
             super().clicked(click)
 
@@ -65,7 +65,7 @@ def missing_html(state: State) -> str:
     return f'<p class="missing"><b class="bad">Over the budget.</b> {text(words)}. {offer if nearest else ""}</p>'
 
 
-def take_nearest(state: State) -> None:
+def take_nearest_budget(state: State) -> None:
     """Choose the nearest budget within which a schedule is known, and show that schedule."""
     if state.busy or not (nearest := nearest_feasible_budget(state)):
         return
@@ -148,7 +148,7 @@ def _proven(measurement: Any) -> str:
 def _drawn(measurement: Any) -> str:
     """Why it was not drawn while the plan ran, and at which pace it was."""
     again = button("Draw it again", DRAW, "Draw the measured line over the prediction once more, at the run's own pace")
-    return f"drawn after the measurement, so that nothing disturbs the runs, {pace_text(measurement)} {again}"
+    return f"drawn after the measurement, so that nothing disturbs the runs, {describe_pace(measurement)} {again}"
 
 
 def _error(ratio: float) -> str:

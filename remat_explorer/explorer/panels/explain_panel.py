@@ -11,7 +11,7 @@ from remat_explorer.explanations.choices import explain_choice
 from remat_explorer.explanations.operations import line_of, lines_of, uses_of_lines
 from remat_explorer.explorer.panels.side_panel import (
     SidePanel,
-    filled,
+    fill_places,
     link,
     note,
     place,
@@ -199,7 +199,7 @@ def explanation_html(
     texts = (strip, *schedule_parts(schedule, value), *reason_parts(schedule, explanation))
     parts = dict(zip(OF_SCHEDULE + OF_REASON, texts, strict=True))
     source = source_part(schedule.graph, int(schedule.graph.producer[value]), permissions) | margins(schedule)
-    return filled(value_template(schedule, value), parts | stage_parts(schedule, plan, stage) | source)
+    return fill_places(value_template(schedule, value), parts | stage_parts(schedule, plan, stage) | source)
 
 
 def value_template(schedule: Schedule, value: int) -> str:

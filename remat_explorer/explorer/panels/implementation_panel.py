@@ -21,7 +21,7 @@ NO_CHOICES = (
 )
 
 
-class WaysPanel(SidePanel):
+class ImplementationPanel(SidePanel):
     """The selected operation's implementations; of a convolution, those of its gradients, too."""
 
     name, title = "ways", "Implementations of the selected operation"
@@ -33,13 +33,13 @@ class WaysPanel(SidePanel):
             return note(NO_CHOICES)
         graph = schedule.graph
         operation = int(graph.producer[min(state.value, len(graph.values) - 1)])
-        return ways_html(schedule, operation, shown_stage(state), state.theme)
+        return implementations_html(schedule, operation, shown_stage(state), state.theme)
 
     def scroll(self) -> str:
         return f"{self.name} {self.state.value}"
 
 
-def ways_svg(graph: Graph, part: Part, theme: Theme = "light") -> str:
+def implementations_svg(graph: Graph, part: Part, theme: Theme = "light") -> str:
     """A point for each implementation; those that run are filled and ringed.
 
     Args:
@@ -78,7 +78,7 @@ def ways_svg(graph: Graph, part: Part, theme: Theme = "light") -> str:
     )
 
 
-def ways_html(schedule: Schedule, operation: int, stage: int, theme: Theme = "light") -> str:
+def implementations_html(schedule: Schedule, operation: int, stage: int, theme: Theme = "light") -> str:
     """Name, choice, chart and table of an operation."""
     graph, node = schedule.graph, schedule.graph.operations[operation]
     choice = explain_choice(schedule, operation, stage)
@@ -90,7 +90,9 @@ def ways_html(schedule: Schedule, operation: int, stage: int, theme: Theme = "li
         lines.append(f"<p>In stage {choice.stage} <b>{text(choice.name)}</b>: {text(choice.sentence)}.</p>")
     parts = parts_of(schedule, operation)
     if len(node.implementations) > 1 or is_convolution(graph, operation):
-        lines.append(f'<div class="ways-charts">{"".join(ways_svg(graph, part, theme) for part in parts)}</div>')
+        lines.append(
+            f'<div class="ways-charts">{"".join(implementations_svg(graph, part, theme) for part in parts)}</div>'
+        )
     for part in parts:
         if len(part.algorithms) > 1:
             head = (text(part.title), "kind", "time", "workspace", "runs")

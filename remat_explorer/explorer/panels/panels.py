@@ -11,7 +11,7 @@ from remat_explorer.explorer.panels.edit_panel import EditPanel
 from remat_explorer.explorer.panels.execution_panel import ExecutionPanel
 from remat_explorer.explorer.panels.explain_panel import ExplainPanel
 from remat_explorer.explorer.panels.fit_panel import FitPanel
-from remat_explorer.explorer.panels.implementation_panel import WaysPanel
+from remat_explorer.explorer.panels.implementation_panel import ImplementationPanel
 from remat_explorer.explorer.panels.plan_panel import PeakPanel, PlanPanel
 from remat_explorer.explorer.panels.side_panel import Clickable, colours, table, text
 from remat_explorer.explorer.panels.solver_panel import SolverPanel
@@ -80,7 +80,17 @@ CONTROLS: dict[str, str] = {
     "Model, tanks": "What is in memory at each computation, here and with keeping everything; the rim is the budget. "
     "The slider, comma and full stop go from one computation to the next; Space plays.",
 }
-VIEWS = (FitPanel, ExplainPanel, PlanPanel, PeakPanel, WaysPanel, SolverPanel, ComparePanel, EditPanel, ExecutionPanel)
+VIEWS = (
+    FitPanel,
+    ExplainPanel,
+    PlanPanel,
+    PeakPanel,
+    ImplementationPanel,
+    SolverPanel,
+    ComparePanel,
+    EditPanel,
+    ExecutionPanel,
+)
 
 
 class Panels:

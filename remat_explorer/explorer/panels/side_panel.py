@@ -179,14 +179,14 @@ def table_rows(rows: Iterable[Iterable[str]]) -> str:
 
 
 def place(name: str) -> str:
-    """A place in HTML that is written once for several schedules or stages; `filled` fills it."""
+    """A place in HTML that is written once for several schedules or stages; `fill_places` fills it."""
     return f"\ue000{name}\ue001"
 
 
-def filled(template: str, parts: Mapping[str, str]) -> str:
+def fill_places(template: str, parts: Mapping[str, str]) -> str:
     """HTML with its places filled; what fills them may have places, too.
 
-    >>> filled(f"{place('size')} in {place('where')}", {"size": "3 B", "where": f"stage {place('t')}", "t": "2"})
+    >>> fill_places(f"{place('size')} in {place('where')}", {"size": "3 B", "where": f"stage {place('t')}", "t": "2"})
     '3 B in stage 2'
     """
     while PLACE.search(template):

@@ -125,11 +125,11 @@ class KnownSolutions:
         graph: the training graph.
 
     >>> import remat_explorer as rx
-    >>> answers = KnownSolutions(rx.linear(8))
-    >>> answers.add((), [rx.solve(rx.linear(8), 4)])
-    >>> answers.answer((), 4).cost, answers.answer(("masks",), 4)
+    >>> known = KnownSolutions(rx.linear(8))
+    >>> known.add((), [rx.solve(rx.linear(8), 4)])
+    >>> known.last_solve((), 4).cost, known.last_solve(("masks",), 4)
     (26.0, None)
-    >>> [solution.lower_bound for solution in answers.usable(("masks",))]
+    >>> [solution.lower_bound for solution in known.valid_for(("masks",))]
     [None]
     """
 
@@ -147,7 +147,7 @@ class KnownSolutions:
                     used = kinds_used(solution.schedule) if solution.schedule is not None else frozenset()
                     self._records.append((frozenset(allowed), used, solution))
 
-    def answer(self, allowed: Collection[str], budget: int) -> Solution | None:
+    def last_solve(self, allowed: Collection[str], budget: int) -> Solution | None:
         """The last answer with a schedule to a solve with exactly these kinds within exactly this budget, or None."""
         with self._lock:
             for kinds, _, solution in reversed(self._records):
@@ -155,7 +155,7 @@ class KnownSolutions:
                     return solution
         return None
 
-    def usable(self, allowed: Collection[str]) -> list[Solution]:
+    def valid_for(self, allowed: Collection[str]) -> list[Solution]:
         """What the answers say of schedules with the kinds ``allowed``, no more than is true of them."""
         with self._lock:
             records = list(self._records)

@@ -218,9 +218,9 @@ class State(FitQuestion, Folding, Status):
         for name in settings:
             if not self.has_trait(name):
                 raise UnknownNameError("setting", name, self.trait_names())
-        self._answers: KnownSolutions | None = None
-        self.looked: tuple[int, int] = (0, 0)  # stage and value that nobody chose
-        self.usual_strategy = ""  # what was chosen before a graph with choices asked for "monet"
+        self._known_solutions: KnownSolutions | None = None
+        self.auto_selection: tuple[int, int] = (0, 0)  # stage and value that nobody chose
+        self.strategy_without_choices = ""  # what was chosen before a graph with choices asked for "monet"
         super().__init__(**settings)
 
     @contextmanager
@@ -235,7 +235,7 @@ class State(FitQuestion, Folding, Status):
             self.inputs = self.smallest = self.schedule = self.solution = self.answer = self.measurement = None
             self.arena = self.other = self.editing = self.frontier = self.fitted = self.moment = self.graph = None
             self.history = self.scenes = ()
-            self._answers = None
+            self._known_solutions = None
 
     @property
     def plan(self) -> Plan | None:
@@ -258,12 +258,12 @@ class State(FitQuestion, Folding, Status):
         return allowed_kinds(self.graph, self.implementations)
 
     @property
-    def answers(self) -> KnownSolutions:
+    def known_solutions(self) -> KnownSolutions:
         """What is known of the loaded graph for any set of kinds."""
         assert self.graph is not None
-        if self._answers is None or self._answers.graph is not self.graph:
-            self._answers = KnownSolutions(self.graph)
-        return self._answers
+        if self._known_solutions is None or self._known_solutions.graph is not self.graph:
+            self._known_solutions = KnownSolutions(self.graph)
+        return self._known_solutions
 
     def set_budget(self, text: str | int | float) -> None:
         """Set the budget from bytes, "1.5 GiB", "60%" of the checkpoint-all peak, or "smallest".

@@ -53,15 +53,15 @@ class SolveRequest:
     kinds: tuple[str, ...]
     selection: Selection | None = None
 
-    def schedule(self, schedule: Schedule) -> Schedule:
+    def schedule_on_graph(self, schedule: Schedule) -> Schedule:
         """A schedule of the strategy, on the state's graph."""
         return schedule if self.selection is None else lift_schedule(schedule, self.selection)
 
-    def solution(self, solution: Solution) -> Solution:
+    def solution_on_graph(self, solution: Solution) -> Solution:
         """An answer of the strategy, on the state's graph."""
         return solution if self.selection is None else lift_solution(solution, self.selection)
 
-    def shown(self, solution: Solution, chosen: tuple[str, ...]) -> Solution:
+    def without_unproven_bound(self, solution: Solution, chosen: tuple[str, ...]) -> Solution:
         """An answer on the state's graph without what is not proven of all implementations that are chosen there."""
         if self.selection is None or not chosen or solution.schedule is None or solution.lower_bound is None:
             return solution
@@ -130,7 +130,7 @@ def switch_default_strategy(state: State, graph: Graph) -> None:
 
     >>> import remat_explorer as rx
     >>> state = State(strategy="monet")
-    >>> state.usual_strategy = "optimal"
+    >>> state.strategy_without_choices = "optimal"
     >>> switch_default_strategy(state, rx.linear(8))
     >>> state.strategy
     'optimal'
@@ -138,9 +138,9 @@ def switch_default_strategy(state: State, graph: Graph) -> None:
     if state.strategy != DEFAULTS[not graph.has_choices]:
         return
     if graph.has_choices:
-        state.usual_strategy, state.strategy = state.strategy, default_strategy(graph)
-    elif state.usual_strategy:
-        state.strategy, state.usual_strategy = state.usual_strategy, ""
+        state.strategy_without_choices, state.strategy = state.strategy, default_strategy(graph)
+    elif state.strategy_without_choices:
+        state.strategy, state.strategy_without_choices = state.strategy_without_choices, ""
 
 
 @dataclass(frozen=True)

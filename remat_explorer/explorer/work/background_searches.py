@@ -155,9 +155,9 @@ class Improver:
         limit = min(state.time_limit, _MAX_IMPROVE_SECONDS)
         if self._is_ours():
             self.show()
-        strategy, question = state.strategy, solve_request(state, {})
-        settings = {"time_limit": limit, "solver": state.solver, "cache": True, **question.options}
-        settings["known"] = warm_start(state, question, budget)
+        strategy, request = state.strategy, solve_request(state, {})
+        settings = {"time_limit": limit, "solver": state.solver, "cache": True, **request.options}
+        settings["known"] = warm_start(state, request, budget)
         job = SolveJob.start(graph, budget, strategy, **settings)
         while not job.done:
             if stop.wait(POLL):
@@ -166,8 +166,8 @@ class Improver:
             for report in job.poll()[-1:]:
                 like = empty(graph, strategy, budget)
                 solution = assessed(like, budget, report.schedule, report.lower_bound, seconds=report.seconds)
-                self._take(graph, solution, stop, question.kinds)
-        self._take(graph, job.solution(), stop, question.kinds)
+                self._take(graph, solution, stop, request.kinds)
+        self._take(graph, job.solution(), stop, request.kinds)
 
     def _take(self, graph: Graph, solution: Solution, stop: threading.Event, kinds: tuple[str, ...]) -> None:
         """Let an answer join the curve if it says something new; the screen follows the curve."""

@@ -42,7 +42,7 @@ def execute(state: State, cancelled: threading.Event) -> None:
     try:
         state.measurement = measurement = measure(
             solution,
-            *inputs.given,
+            *inputs.arguments,
             device=state.device,
             on_progress=advance,
             cancelled=cancelled.is_set,

@@ -137,5 +137,5 @@ def _fit(state: State, cancelled: threading.Event) -> Any:
         return fit(state.model, state.fit_memory, **recipe, **chosen)
     if state.inputs is None:
         raise ModelError(_NO_PARAMETERS)
-    module, args, kwargs, loss = state.inputs.given
+    module, args, kwargs, loss = state.inputs.arguments
     return fit(module, state.fit_memory, args, kwargs, loss, **recipe)

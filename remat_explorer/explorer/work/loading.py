@@ -187,7 +187,7 @@ def measure_costs(state: State, graph: Graph, inputs: ModuleInputs, cancelled: t
     try:
         return profile(
             graph,
-            *inputs.given,
+            *inputs.arguments,
             device=state.device,
             on_progress=advance,
             cancelled=cancelled.is_set,

@@ -168,7 +168,7 @@ class ModuleInputs:
     loss: Any = None
 
     @property
-    def given(self) -> tuple[Any, tuple[Any, ...], dict[str, Any] | None, Any]:
+    def arguments(self) -> tuple[Any, tuple[Any, ...], dict[str, Any] | None, Any]:
         """Module, args, kwargs and loss, as `capture`, `profile` and `measure` take them."""
         return self.module, self.args, self.kwargs, self.loss
 
@@ -226,7 +226,7 @@ def module_loader(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | N
             kinds_to_capture(state.implementations),
             ModuleInputs(module, args, kwargs, loss).on(state.device),
         )
-        return LoadedModel(capture(*inputs.given, implementations=kinds), inputs)
+        return LoadedModel(capture(*inputs.arguments, implementations=kinds), inputs)
 
     return capture_it
 
@@ -252,7 +252,7 @@ def load_from_file(state: State) -> LoadedModel:
     try:
         with explained(path, f"capturing the model of {str(path)!r}", leave=RematError):
             kinds = kinds_to_capture(state.implementations)
-            graph = capture(*inputs.given, implementations=kinds)
+            graph = capture(*inputs.arguments, implementations=kinds)
             return LoadedModel(graph, inputs)
     except RematError as error:  # which names the line, where the model itself went wrong
         raise error if isinstance(error, ModelError) else ModelError(f"{str(path)!r}: {error}") from error

@@ -131,7 +131,7 @@ def show_known_for_kinds(state: State) -> bool:
     if graph is None:
         return False
     add_to_frontier(state, graph, [])
-    answer = state.answers.answer(state.kinds, state.budget)
+    answer = state.known_solutions.last_solve(state.kinds, state.budget)
     if answer is None:
         show_best_known(state)
         return False
@@ -160,13 +160,13 @@ def add_to_frontier(
     """
     fresh, others = list(solutions), list(own)
     if graph.has_choices and state.graph is graph:
-        state.answers.add(kinds, fresh)
+        state.known_solutions.add(kinds, fresh)
     while state.graph is graph:
         before, chosen = state.frontier, state.kinds
         if graph.has_choices:  # anew: what is true of these kinds may not be of those before
             points = [*(before.own if before is not None else ()), *others]
             latest = {(point.strategy, point.budget, point.cost): point for point in points}
-            after = joined(graph, None, state.answers.usable(chosen), latest.values())
+            after = joined(graph, None, state.known_solutions.valid_for(chosen), latest.values())
         else:
             after = joined(graph, before, fresh, others)  # takes milliseconds, so not under the lock
         with state.lock:
@@ -190,12 +190,12 @@ def auto_select(state: State) -> None:
     stage, value = first_look(state.schedule, state.plan)
     with state.at_once():
         state.stage, state.value = stage, value
-    state.looked = (state.stage, state.value)
+    state.auto_selection = (state.stage, state.value)
 
 
 def update_auto_selection(state: State) -> None:
     """The same for a better schedule, unless somebody has selected something meanwhile."""
-    if (state.stage, state.value) == state.looked:
+    if (state.stage, state.value) == state.auto_selection:
         auto_select(state)
 
 

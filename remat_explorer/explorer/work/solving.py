@@ -42,49 +42,49 @@ def solve(state: State, cancelled: threading.Event) -> None:
     state.say(f"Solving {state.model} within {format_bytes(budget)}: starting {state.strategy}…")
     state.history = ()
     limits = {"time_limit": state.time_limit, "solver": state.solver}
-    question = solve_request(state, _options(state))
-    known = warm_start(state, question, budget)
-    settings = {**limits, **question.options}
-    job = SolveJob.start(question.graph, budget, state.strategy, cache=True, known=known, **settings)
+    request = solve_request(state, _options(state))
+    known = warm_start(state, request, budget)
+    settings = {**limits, **request.options}
+    job = SolveJob.start(request.graph, budget, state.strategy, cache=True, known=known, **settings)
     shown = None
     try:
         while not job.done:
             if cancelled.wait(POLL):
                 job.cancel()
                 break
-            reports = _on_graph(question, job.poll())
+            reports = _on_graph(request, job.poll())
             with state.lock:  # other kinds may be chosen meanwhile, and what is known for them is on the screen then
                 shown = _record(state, reports, shown) if state.kinds == kinds else shown
-        last_reports = _on_graph(question, job.poll())
-        solution = question.solution(job.solution())
+        last_reports = _on_graph(request, job.poll())
+        solution = request.solution_on_graph(job.solution())
         before = state.frontier
-        add_to_frontier(state, graph, [solution], kinds=question.kinds)
+        add_to_frontier(state, graph, [solution], kinds=request.kinds)
         was_known = solution.schedule is not None and solution.status is Status.OPTIMAL and job.was_known
         known_words = "its schedule was known before" if was_known else ""
         remarks = [remark for remark in (remark_on(graph, solution), known_words, *job.remarks) if remark]
         with state.lock:
             if state.kinds == kinds:
                 _record(state, last_reports, shown)
-                shown_answer = question.shown(solution, kinds)
+                shown_answer = request.without_unproven_bound(solution, kinds)
                 cheaper = _cheaper(state, _best_within(before, budget), shown_answer)
                 _finish(state, shown_answer, cancelled.is_set(), job.from_cache, remarks, bool(job.remarks), cheaper)
     finally:
         prepare_process()
 
 
-def warm_start(state: State, question: SolveRequest, budget: int) -> Answer:
-    """What is known of a question on the state's graph: the curve's schedule and bound, or that on the screen.
+def warm_start(state: State, request: SolveRequest, budget: int) -> Answer:
+    """What is known of a request on the state's graph: the curve's schedule and bound, or that on the screen.
 
     Where the strategy is asked about default implementations alone, or for implementations by name, the curve is about
     others.
     """
-    if question.selection is not None:
+    if request.selection is not None:
         return Answer(None)
     best, shown = _best_within(state.frontier, budget), state.schedule
     schedules = [] if best is None or best.schedule is None else [best.schedule]
     if shown is not None and shown.graph is state.graph and Plan.peak_of(shown) <= budget:
         schedules.append(shown)
-    bound = best.lower_bound if best is not None and question.kinds == state.kinds else None
+    bound = best.lower_bound if best is not None and request.kinds == state.kinds else None
     return Answer(min(schedules, key=lambda schedule: schedule.cost, default=None), bound)
 
 
@@ -140,10 +140,10 @@ def _options(state: State) -> dict[str, Any]:
     return dict(state.options)
 
 
-def _on_graph(question: SolveRequest, reports: Sequence[Progress]) -> list[Progress]:
+def _on_graph(request: SolveRequest, reports: Sequence[Progress]) -> list[Progress]:
     """Reports with their schedules on the state's graph."""
     return [
-        report if report.schedule is None else replace(report, schedule=question.schedule(report.schedule))
+        report if report.schedule is None else replace(report, schedule=request.schedule_on_graph(report.schedule))
         for report in reports
     ]
 
