@@ -11,17 +11,34 @@ import ipywidgets as w
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.errors import SolutionError, SolverError, UnknownNameError
+from remat_explorer.errors import QuantityError, SolutionError, SolverError, UnknownNameError
 from remat_explorer.explorer.app import ExplorerPage
 from remat_explorer.explorer.budget_view import BudgetSlider, BudgetView
 from remat_explorer.explorer.controls import Controls
+from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.state.strategy_choice import default_implementations, unsuitable_strategies
 from remat_explorer.explorer.work.model_sources import ModelSources
 from remat_explorer.graph import Value, operation
-from remat_explorer.solvers import STRATEGIES
+from remat_explorer.instances import linear
+from remat_explorer.solvers import STRATEGIES, checkpoint_all_peak, minimum_budget
 from remat_explorer.solvers.method import Support
 from tests.explorer.driven import driver_of, settled
 from tests.figures.choices import chain_with_choices
+
+WATCHED = """
+import sys, threading
+importers = []
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            importers.append(threading.current_thread())
+sys.meta_path.insert(0, Watch())
+import remat_explorer as rx
+explorer = rx.Explorer("mlp", batch=64, measured_costs=False, sweep=False, improve=False)
+assert explorer.wait(300), "the model was not loaded"
+print("torch" in sys.modules, threading.main_thread() in importers)
+explorer.close()
+"""
 
 
 @pytest.fixture
@@ -145,22 +162,6 @@ def test_the_list_of_devices_has_the_gpu_once_a_module_is_loaded(chain: Any, mon
     assert field.options == ("cpu", "cuda", "cuda:1")
     assert (field.value, chain.state.device) == ("cuda:1", "cuda:1")
     chain.state.inputs = None
-
-
-WATCHED = """
-import sys, threading
-importers = []
-class Watch:
-    def find_spec(self, name, path=None, target=None):
-        if name == "torch":
-            importers.append(threading.current_thread())
-sys.meta_path.insert(0, Watch())
-import remat_explorer as rx
-explorer = rx.Explorer("mlp", batch=64, measured_costs=False, sweep=False, improve=False)
-assert explorer.wait(300), "the model was not loaded"
-print("torch" in sys.modules, threading.main_thread() in importers)
-explorer.close()
-"""
 
 
 def test_the_screen_does_not_wait_for_torch() -> None:
@@ -293,3 +294,12 @@ def test_of_a_graph_with_choices_strategies_are_asked_about_the_default_ones() -
 def test_keeping_everything_is_called_so_beside_checkpoint_all(chain: Any) -> None:
     field: Any = controls_of(chain)._fields["strategy"][1]
     assert ("keep everything (checkpoint-all)", "checkpoint-all") in field.options
+
+
+def test_the_explorer_takes_the_smallest_budget_once_it_is_known():
+    state, graph = State(), linear(8)
+    with pytest.raises(QuantityError, match="none is known yet"):
+        state.set_budget("smallest")
+    state.checkpoint_all_peak, state.smallest = checkpoint_all_peak(graph), minimum_budget(graph)
+    state.set_budget("smallest")
+    assert state.budget == 3
