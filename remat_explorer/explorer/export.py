@@ -316,11 +316,9 @@ def report_origin(state: State) -> Origin:
         return Origin("graph", state.model)
     if ".py" in state.model:
         return Origin("file", Path(state.model).name, device=state.device, costs=costs)
-    from remat_explorer import models
-
-    if state.model not in models.names():
+    if state.model not in DEFAULT_SIZES:  # the models of the zoo
         return Origin("module", state.model, device=state.device, costs=costs)
-    sequence = DEFAULT_SIZES.get(state.model, {}).get("sequence")
+    sequence = DEFAULT_SIZES[state.model].get("sequence")
     return Origin("zoo", state.model, state.batch or None, state.image, sequence, state.device, costs)
 
 

@@ -189,13 +189,13 @@ class ModuleInputs:
 
 def load_zoo_model(state: State) -> LoadedModel:
     """The zoo's model of the state's name, batch and image size."""
-    from remat_explorer import models
+    from remat_explorer.models import load
     from remat_explorer.capture import capture
     from remat_explorer.capture.step.placement import torch_device
 
     torch_device(state.device)  # what the explorer shows can also be run
     begin = DEFAULT_SIZES.get(state.model, {})
-    chosen = models.load(
+    chosen = load(
         state.model,
         state.batch or begin.get("batch"),
         state.image or begin.get("image"),
