@@ -189,9 +189,9 @@ class ModuleInputs:
 
 def load_zoo_model(state: State) -> LoadedModel:
     """The zoo's model of the state's name, batch and image size."""
-    from remat_explorer.models import load
     from remat_explorer.capture import capture
     from remat_explorer.capture.step.placement import torch_device
+    from remat_explorer.models import load
 
     torch_device(state.device)  # what the explorer shows can also be run
     begin = DEFAULT_SIZES.get(state.model, {})
