@@ -41,11 +41,11 @@ def why_not_editable(graph: Graph | None) -> str:
     return ""
 
 
-def why_not_editable_there(graph: Graph, stage: int, value: int) -> str:
+def why_not_changeable(graph: Graph, stage: int, value: int) -> str:
     """Why a value can be neither kept into a stage nor dropped, or "".
 
     >>> from remat_explorer.instances import linear
-    >>> why_not_editable_there(linear(2), 3, 1), why_not_editable_there(linear(2), 1, 1)
+    >>> why_not_changeable(linear(2), 3, 1), why_not_changeable(linear(2), 1, 1)
     ('', "'v1' is computed in stage 1 first, and can be kept from stage 2 on")
     """
     name, first = graph.values[value].name, int(graph.producer[value])
@@ -203,7 +203,7 @@ class EditedSchedule:
 
     def refusal(self, stage: int, value: int) -> str:
         """Why a value can be neither kept into a stage nor dropped, or ""."""
-        return why_not_editable_there(self.graph, stage, value)
+        return why_not_changeable(self.graph, stage, value)
 
     @cached_property
     def _groups(self) -> dict[int, int]:

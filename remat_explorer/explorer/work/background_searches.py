@@ -32,9 +32,7 @@ from remat_explorer.solvers.sweeps.own_points import assessed, empty
 _MAX_IMPROVE_SECONDS = 20.0  # seconds of an improvement, at most
 _QUIET_SECONDS = 0.4  # seconds for which the budget must stay as it is before its improvement begins
 _SWEEP_BUDGETS, _SWEEP_BUDGETS_WITH_CHOICES = 12, 6  # of a curve; where implementations are chosen, each takes longer
-_LARGE_GRAPH = (
-    400  # operations from which the methods with many schedules are left out: each would be checked in this process
-)
+_LARGE_GRAPH = 400  # operations from which methods with many schedules are left out: each would be checked here
 _REDRAW_SECONDS = 0.4  # seconds between two looks of the screen at the sweep, but for the first
 _PLACE_SECONDS = 2.0  # seconds for a better placement
 

@@ -65,7 +65,7 @@ class Driver(EditingMethods, FitMethods):
         self._background = Background(state)
         self._presenting = ScenePlayer(state, self.execute)
         self._improver, self._sweeper, self._placer = Improver(state), Sweeper(state), Placer(state)
-        self._looks, self._fitter = ExplorationCache(state), FitWorker(state)
+        self._cache, self._fitter = ExplorationCache(state), FitWorker(state)
         follow_editing(state)
         state.observe(self._chosen, ["model", "batch", "image", "device", "measured_costs"])
         state.observe(self._allowed, "implementations")

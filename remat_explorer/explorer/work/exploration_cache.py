@@ -28,13 +28,9 @@ from remat_explorer.solvers import Frontier
 from remat_explorer.solvers.cache import PACKAGE
 
 _FORMAT, _VERSION = "remat-explorer/look", 1
-MAX_CHECKED_OPERATIONS = (
-    4000  # operations of all schedules that are kept: each is checked before the first is on the screen
-)
-MIN_OPERATIONS = (
-    100  # operations up to which a graph that is no model of the zoo is searched faster than its look is worth
-)
-MAX_CACHE_BYTES = 32 * 2**20  # bytes of all kept looks together; above that the longest unused go
+MAX_CHECKED_OPERATIONS = 4000  # of all schedules that are kept: each is checked before the first is on the screen
+MIN_OPERATIONS = 100  # up to which a graph that is no model of the zoo is searched faster than an entry is worth
+MAX_CACHE_BYTES = 32 * 2**20  # of all entries together; above that the longest unused go
 NOT_CAPTURED = "The model has not been captured yet: load it again"
 
 
@@ -61,7 +57,7 @@ def store_exploration(state: State) -> bool:
     key = cache_key(state, graph)
     if key is None or None in (graph, frontier, smallest) or state.costs_are_measured or state.stale:
         return False
-    if state.no_execution == NOT_CAPTURED:  # the kept look itself
+    if state.no_execution == NOT_CAPTURED:  # what is shown comes from the cache
         return False
     assert graph is not None
     assert frontier is not None
@@ -144,7 +140,7 @@ def replace_by_captured(state: State, graph: Graph, inputs: Any, no_execution: s
 
 
 def cache_key(state: State, graph: Graph | None = None) -> dict[str, Any] | None:
-    """What two looks at a model must share to show the same; None where nothing is kept.
+    """What two explorations of a model must share to show the same; None where nothing is kept.
 
     Args:
         state: which model, and how it is asked for.
@@ -184,7 +180,7 @@ def _spread(points: Sequence[Any], most: int) -> list[Any]:
 
 
 def _read(key: dict[str, Any], captured: Graph | None) -> tuple[Graph, int, int, Frontier]:
-    """Graph, budget, peak of keeping everything, and curve of the look that is kept for a key.
+    """Graph, budget, peak of keeping everything, and curve of the entry that is kept for a key.
 
     Raises:
         RematError: if the file is damaged or says of a schedule what is not so.

@@ -36,9 +36,7 @@ from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.strategies.registry import default_strategy
 
 COUNT_INTERVAL = 0.1  # seconds between two counts of what is measured
-_DRAWING_SECONDS = (
-    1.0  # seconds in which the page draws a kept look: while torch is imported, the kernel hardly answers it
-)
+_DRAWING_SECONDS = 1.0  # for the page to draw what is cached: while torch is imported, the kernel hardly answers it
 FIRST_SECONDS = 1.0  # seconds for the first schedule within the budget
 FIRST_SECONDS_WITH_CHOICES = 4.0  # the same for a graph with choices of implementations
 BEGIN_SHARE = 0.3  # of the way from the smallest feasible budget to checkpoint-all: where the curve is worth a look
