@@ -66,7 +66,7 @@ def number_of(comment: str) -> int:
 def test_the_margin_counts_what_a_line_keeps_and_repeats(graph: rx.Graph, solution: rx.Solution) -> None:
     schedule: Any = solution.schedule
     numbers, uses = lines_of(graph), uses_of_lines(schedule)
-    assert next(line for _, line in numbers) == f"test_source_block.py:{number_of('the line of the <layers>')}"
+    assert next(line for _, line in numbers) == f"test_explain_panel.py:{number_of('the line of the <layers>')}"
     runs = (schedule.R > 0).sum(axis=0)
     assert sum(use.again for use in uses) == sum(runs[k] - 1 for k in range(graph.n) if line_of(graph, k))
     first_backward = next(k for k, node in enumerate(graph.operations) if node.phase == "backward")
@@ -104,7 +104,7 @@ def test_a_graph_of_a_file_has_the_line_and_says_that_its_source_is_not_known(gr
     loaded = rx.Graph.load(str(tmp_path / "graph.json"))
     assert loaded == graph
     said = plain(explained(rx.solve(loaded, "100%"), 0))
-    assert "test_source_block.py:" in said
+    assert "test_explain_panel.py:" in said
     assert "is not known: a graph file has only the number of the line." in said
 
 
