@@ -3,36 +3,36 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets as w
+import traitlets as t
 from traitlets import TraitError
 
 from remat_explorer.entry_checks import require_arguments
 from remat_explorer.errors import ArgumentError, ClosedError, UnknownNameError, shown
-from remat_explorer.explorer.controls.budget_view import BudgetView
-from remat_explorer.explorer.controls.controls import Controls
-from remat_explorer.explorer.controls.implementations_view import ImplementationsView
-from remat_explorer.explorer.controls.scrubber import Scrubber
-from remat_explorer.explorer.controls.status_line import StatusLine
-from remat_explorer.explorer.controls.tour import Tour, TourView
-from remat_explorer.explorer.explorer_page import ExplorerPage
-from remat_explorer.explorer.export.export_view import ExportView
-from remat_explorer.explorer.matrices.matrices import MatrixView
-from remat_explorer.explorer.memory_map.map_view import MemoryView
-from remat_explorer.explorer.model_graph.model_view import ModelView
-from remat_explorer.explorer.page_widget import close_widgets
+from remat_explorer.explorer.budget_view import BudgetView
+from remat_explorer.explorer.controls import Controls, StatusLine
+from remat_explorer.explorer.export import ExportView
+from remat_explorer.explorer.implementations_view import ImplementationsView
+from remat_explorer.explorer.matrices import MatrixView
+from remat_explorer.explorer.measured_run import MeasuredRunView
+from remat_explorer.explorer.memory_view import MemoryView
+from remat_explorer.explorer.model_view import ModelView
+from remat_explorer.explorer.page_widget import PageWidget, close_widgets
 from remat_explorer.explorer.panels.case_view import CaseView
 from remat_explorer.explorer.panels.panels import Panels
-from remat_explorer.explorer.plots.measured_run import MeasuredRunView
-from remat_explorer.explorer.plots.plots_view import PlotsView
-from remat_explorer.explorer.presenter.presenter_view import PresenterView
-from remat_explorer.explorer.standing import Standing
+from remat_explorer.explorer.plots_view import PlotsView
+from remat_explorer.explorer.presenter import PresenterView
+from remat_explorer.explorer.scrubber import Scrubber
 from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.state.strategy_choice import unsuitable_strategies
+from remat_explorer.explorer.static_view import StaticView
+from remat_explorer.explorer.tour import Tour, TourView
 from remat_explorer.explorer.work.driver import Driver
-from remat_explorer.explorer.work.kept_looks import NO_MODULE
-from remat_explorer.explorer.work.sources import Sources
+from remat_explorer.explorer.work.model_sources import NO_MODULE, ModelSources
 from remat_explorer.graph import Graph
 
 SETTINGS = (
@@ -50,7 +50,7 @@ SETTINGS = (
     "sweep",
     "time_limit",
 )
-STYLE = Path(__file__).parent / "explorer.css"
+STYLE = Path(__file__).parent / "app.css"
 CLOSED = "This explorer is closed and has let go of its model; open another one with rx.Explorer(...)."
 
 
@@ -125,7 +125,7 @@ class Explorer(Driver, w.VBox):
             state = State(**settings)
         except TraitError as error:
             raise ArgumentError(f"Explorer does not take what was set: {error}") from None
-        sources = Sources(model, args, kwargs, loss, graph, state.permissions)
+        sources = ModelSources(model, args, kwargs, loss, graph, state.permissions)
         state.model, state.no_execution = sources.first, NO_MODULE if graph is not None else ""
         if "device" not in settings:
             state.device = sources.device
@@ -151,7 +151,7 @@ class Explorer(Driver, w.VBox):
             view.widget for view in self._views
         )
         Driver.__init__(self, state, sources, budget)
-        self._export, self._standing = ExportView(state, self._background), Standing(state)
+        self._export, self._standing = ExportView(state, self._background), StaticView(state)
         self._presenter = PresenterView(state, self.present)
         said = w.HBox([status, self._presenter.widget, self._export.widget]).add_class("remat-said")
         tour = TourView(state, self._tour).widget
@@ -235,7 +235,7 @@ class Explorer(Driver, w.VBox):
         What takes long is written in the background, and pictures by the browser that shows the explorer.
 
         Args:
-            kind: what to save, one of `remat_explorer.explorer.export.exporting.EXPORTS`; matrices-png, memory-png,
+            kind: what to save, one of `remat_explorer.explorer.export.EXPORTS`; matrices-png, memory-png,
                 model-png, plots-png and plots-svg are the pictures.
             path: where; by default a name of its own in the working directory. Nothing is replaced: where there is
                 such a file already, a numbered name beside it is taken.
@@ -248,3 +248,30 @@ class Explorer(Driver, w.VBox):
         """
         require_arguments(Explorer.export, locals())
         return self._export.export(kind, path)
+
+
+class ExplorerPage(PageWidget):
+    """A line above the explorer, empty as long as its kernel answers, for no kernel can say that it has gone.
+
+    It remembers in the browser whether the fields under "More" were open, for the explorers that are shown next. And it
+    gives the page what ipywidgets has no trait for: the stage slider's name, that buttons are tabs, and what is to be
+    said of entries of a list: the strategies that the graph is not for, which cannot be chosen, or in part only.
+    """
+
+    more = t.Bool(False).tag(sync=True)
+    fits = t.Dict({}).tag(sync=True)
+    _esm = Path(__file__).parent / "app.js"
+
+    def __init__(self, state: State) -> None:
+        super().__init__(more=state.more)
+        self.observe(lambda change: setattr(state, "more", change["new"]), "more")
+        state.observe(lambda change: setattr(self, "more", change["new"]), "more")
+        state.observe(self._tell_fits, "graph")
+        self._state = state
+        self._tell_fits()
+
+    def _tell_fits(self, change: Any = None) -> None:
+        graph = self._state.graph
+        self.fits = (
+            {name: asdict(fit) for name, fit in unsuitable_strategies(graph).items()} if graph is not None else {}
+        )

@@ -1,10 +1,15 @@
-"""The widgets of the explorer's page: modules that hear the kernel even where the page was slow to open, and their end.
+"""Widgets of the explorer's page: modules that hear the kernel even where the page was slow to open, and their end.
 
 ipywidgets keeps every widget until it is closed, and closing one leaves its layout, its style and its children open.
+
+`push_traits` and `pull_traits` are for traits that widget and state have in common. A message of the page may change
+several, and its answer is drawn from all of them: one by one, what a view sends after the first would be the old values
+of the others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,27 +17,11 @@ import anywidget
 import ipywidgets as w
 import traitlets as t
 
-HEARING = Path(__file__).parent / "hearing.js"
-OFFERS = "export default "
+from remat_explorer.explorer.state.state import State
+
+LATE_CONNECTION = Path(__file__).parent / "page_widget.js"
+DEFAULT_EXPORT = "export default "
 PACKAGE = __name__.rpartition(".")[0]
-
-
-def hearing(module: str) -> str:
-    """A module of a widget with what lets it hear the kernel where anywidget has given up.
-
-    Args:
-        module: JavaScript with one default export; its widget needs the trait ``probed``.
-
-    Raises:
-        ValueError: if there is none, or more than one.
-
-    >>> "const offered = { render };" in hearing("export default { render };")
-    True
-    """
-    before, *after = module.split(OFFERS)
-    if len(after) != 1:
-        raise ValueError(f"a widget's module has one default export, and this one has {len(after)}: {module[:60]!r}")
-    return f"{before}const offered = {after[0]}\n{HEARING.read_text(encoding='utf-8')}"
 
 
 class PageWidget(anywidget.AnyWidget):
@@ -41,7 +30,7 @@ class PageWidget(anywidget.AnyWidget):
     anywidget would have a file tell every widget when it changes, so that none is ever freed.
 
     Attributes:
-        module: the text of `_esm` without `hearing.js`, for a page that has no kernel.
+        module: the text of `_esm` without `page_widget.js`, for a page that has no kernel.
         probed: changed by the page, by which it finds its model.
     """
 
@@ -52,10 +41,28 @@ class PageWidget(anywidget.AnyWidget):
         given = cls.__dict__.get("_esm")
         if isinstance(given, str | Path):  # of an instance, anywidget makes it a trait in a class of its own
             cls.module = given.read_text(encoding="utf-8") if isinstance(given, Path) else given
-            cls._esm = hearing(cls.module)
+            cls._esm = with_late_connection(cls.module)
         if isinstance(cls.__dict__.get("_css"), Path):
             cls._css = cls.__dict__["_css"].read_text(encoding="utf-8")
         super().__init_subclass__(**named)
+
+
+def with_late_connection(module: str) -> str:
+    """A module of a widget with what lets it hear the kernel where anywidget has given up.
+
+    Args:
+        module: JavaScript with one default export; its widget needs the trait ``probed``.
+
+    Raises:
+        ValueError: if there is none, or more than one.
+
+    >>> "const offered = { render };" in with_late_connection("export default { render };")
+    True
+    """
+    before, *after = module.split(DEFAULT_EXPORT)
+    if len(after) != 1:
+        raise ValueError(f"a widget's module has one default export, and this one has {len(after)}: {module[:60]!r}")
+    return f"{before}const offered = {after[0]}\n{LATE_CONNECTION.read_text(encoding='utf-8')}"
 
 
 def close_widgets(*owners: Any) -> None:
@@ -86,3 +93,20 @@ def close_widgets(*owners: Any) -> None:
     for owner in seen.values():
         if isinstance(owner, w.Widget):
             w.Widget.close(owner)
+
+
+def push_traits(state: State, widget: w.Widget, names: Iterable[str]) -> None:
+    """Set traits of the widget, in one message; tuples are lists there. None is taken back before all are there."""
+    with widget.hold_sync(), widget.hold_trait_notifications():
+        for name in names:
+            value = getattr(state, name)
+            setattr(widget, name, list(value) if isinstance(value, tuple) else value)
+
+
+def pull_traits(state: State, widget: w.Widget, names: tuple[str, ...]) -> None:
+    """Set traits of the state to what the page made of them; where the state takes something else, it is given back."""
+    with state.at_once():
+        for name in names:
+            value = getattr(widget, name)
+            setattr(state, name, tuple(value) if isinstance(value, list) else value)
+    push_traits(state, widget, names)

@@ -28,7 +28,7 @@ explorer = rx.Explorer(graph=graph, budget="100%", strategy="checkpoint-all", im
 explorer.wait(60)
 explorer"""
 # A schedule in which the fifth and the tenth block's gelu is computed again, and is so kept in 11 of 13.
-DIFFER = """from remat_explorer.explorer.work.solving import show_schedule
+DIFFER = """from remat_explorer.explorer.work.screen import show_schedule
 from remat_explorer.schedule import Schedule
 (blocks,) = explorer.state.blocks
 R, S = keep.schedule.R.copy(), keep.schedule.S.copy()

@@ -10,7 +10,7 @@ from axe_playwright_python.base import AXE_FILE_PATH
 
 import remat_explorer as rx
 from remat_explorer.explorer.live_page import live_page
-from remat_explorer.explorer.state.scenes import Scene
+from remat_explorer.explorer.work.scenes import Scene
 from tests.browser.lab import run_cell, run_until_printed
 from tests.browser.lasting_notebook import LastingNotebook
 from tests.browser.test_accessibility import VIOLATIONS

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from remat_explorer.explorer.page_widget import hearing
-from remat_explorer.explorer.plots.live_figure import LATER
-from remat_explorer.explorer.plots.plots_page import PlotsPage
+from remat_explorer.explorer.page_widget import with_late_connection
+from remat_explorer.explorer.plots_view import LATER, PlotsPage
 from tests.browser.explorer_page import ON_SCREEN, await_idle, status
 from tests.browser.lab import open_notebook, run_cell, write_notebook
 
@@ -91,7 +90,7 @@ def noting(page: Any) -> Any:
     """A page with the module of the figure's widget, which has not been shown yet."""
     code = base64.b64encode(zlib.compress(NOTING.encode())).decode("ascii")
     page.goto("about:blank")
-    page.evaluate(MODEL_ALONE, hearing(LATER.read_text("utf-8")).replace('CODE"', f'{code}"'))
+    page.evaluate(MODEL_ALONE, with_late_connection(LATER.read_text("utf-8")).replace('CODE"', f'{code}"'))
     return page
 
 

@@ -12,7 +12,7 @@ import remat_explorer as rx
 from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.driver import Driver
-from remat_explorer.explorer.work.solving import show_schedule
+from remat_explorer.explorer.work.screen import show_schedule
 from tests.search_fixtures import compiled_search  # noqa: F401
 from tests.torch_fixtures import forgotten_code, one_thread, quick_collection, settings_of_torch  # noqa: F401
 

@@ -9,13 +9,13 @@ from typing import Any
 import remat_explorer as rx
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.driver import Driver
-from remat_explorer.explorer.work.sources import Sources
+from remat_explorer.explorer.work.model_sources import ModelSources
 
 
 def driver_of(graph: rx.Graph, budget: Any = None, **settings: Any) -> Any:
     """A driver with a loaded graph; there are no widgets. Nothing works by itself unless ``settings`` say so."""
     state = State(**{"improve": False, "sweep": False} | settings)
-    return settled(Driver(state, Sources(graph=graph), budget))
+    return settled(Driver(state, ModelSources(graph=graph), budget))
 
 
 def settled(explorer: Any) -> Any:

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.explorer.controls.budget_view import BudgetView
-from remat_explorer.explorer.memory_map.map_view import MemoryView
-from remat_explorer.explorer.model_graph.model_view import ModelView
-from remat_explorer.explorer.plots.plots_view import PlotsView
-from remat_explorer.explorer.state.frontiers import join
+from remat_explorer.explorer.budget_view import BudgetView
+from remat_explorer.explorer.memory_view import MemoryView
+from remat_explorer.explorer.model_view import ModelView
+from remat_explorer.explorer.plots_view import PlotsView
 from remat_explorer.explorer.work import loading, solving
+from remat_explorer.explorer.work.screen import add_to_frontier
 from remat_explorer.solution import Status
 from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.jobs import solve_job
@@ -31,7 +31,7 @@ def swept() -> Any:
     driver = driver_of(rx.linear(8))
     chain = driver.state.graph
     methods = [rx.solve(chain, budget, name) for budget in (6, 8) for name in ("chen-sqrt-n", "checkpoint-last")]
-    join(driver.state, chain, [*(rx.solve(chain, budget) for budget in range(3, 11)), *methods])
+    add_to_frontier(driver.state, chain, [*(rx.solve(chain, budget) for budget in range(3, 11)), *methods])
     return driver
 
 
@@ -147,7 +147,7 @@ def test_a_solution_that_was_chosen_stays_when_better_ones_are_known(swept: Any)
 
 
 def test_a_budget_that_was_set_is_improved_until_it_is_proven(mobilenet: rx.Graph, monkeypatch: Any) -> None:
-    monkeypatch.setattr(loading, "QUICK", 0.0)
+    monkeypatch.setattr(loading, "FIRST_SECONDS", 0.0)
     driver = driver_of(mobilenet)
     before = driver.state.frontier.best("75%")
     driver.state.improve = True
@@ -162,7 +162,7 @@ def test_a_budget_that_was_set_is_improved_until_it_is_proven(mobilenet: rx.Grap
 
 
 def test_improving_gives_way_to_what_is_asked_for(mobilenet: rx.Graph, monkeypatch: Any) -> None:
-    monkeypatch.setattr(loading, "QUICK", 0.0)
+    monkeypatch.setattr(loading, "FIRST_SECONDS", 0.0)
     driver = driver_of(mobilenet)
     driver.state.improve = True
     driver.state.set_budget("58%")
@@ -175,7 +175,7 @@ def test_improving_gives_way_to_what_is_asked_for(mobilenet: rx.Graph, monkeypat
 
 
 def test_cancel_ends_an_improvement(mobilenet: rx.Graph, monkeypatch: Any) -> None:
-    monkeypatch.setattr(loading, "QUICK", 0.0)
+    monkeypatch.setattr(loading, "FIRST_SECONDS", 0.0)
     driver = driver_of(mobilenet)
     driver.state.improve = True
     driver.state.set_budget("58%")

@@ -19,7 +19,7 @@ from torch import nn
 import remat_explorer as rx
 from remat_explorer.errors import ClosedError
 from remat_explorer.explorer.page_widget import close_widgets
-from remat_explorer.explorer.state import questions
+from remat_explorer.explorer.state import strategy_choice
 from tests.explorer.driven import settled, until
 
 BEGUN = threading.Event()
@@ -150,7 +150,7 @@ def test_a_graph_with_choices_is_let_go_of_and_its_buttons_are_closed(data: Path
     assert graph.has_choices
     seen = weakref.ref(graph)
     explorer = settled(rx.Explorer(graph=graph, sweep=False))
-    questions.plain_selection(graph)
+    strategy_choice.default_implementations(graph)
     explorer.state.model = "mlp"  # which has no choices: other buttons, or none
     del graph
     settled(explorer).close()

@@ -15,9 +15,9 @@ from remat_explorer.explorer.panels.execution_panel import card_html
 from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work import executing
-from remat_explorer.explorer.work.comparing import open_other, pin, swap
-from remat_explorer.explorer.work.loading import Inputs
-from remat_explorer.explorer.work.solving import show_schedule
+from remat_explorer.explorer.work.model_sources import ModuleInputs
+from remat_explorer.explorer.work.schedule_comparison import open_solution_file, pin_solution, swap_compared
+from remat_explorer.explorer.work.screen import show_schedule
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.comparison import Comparison, Difference, FirstDifference
 from tests.explorer.panel_tools import html, measurement, message, plain
@@ -77,7 +77,7 @@ def test_a_file_that_cannot_be_compared_is_a_sentence(
         rx.solve(rx.linear(3), budget=5).save(path)
     elif content is not None:
         path.write_text(content)
-    open_other(state, str(path))
+    open_solution_file(state, str(path))
     assert state.other is None
     assert state.tone == "error"
     assert reason in state.status
@@ -85,13 +85,13 @@ def test_a_file_that_cannot_be_compared_is_a_sentence(
 
 def test_nothing_to_compare_is_a_sentence() -> None:
     empty = State()
-    for action in (pin, swap):
+    for action in (pin_solution, swap_compared):
         action(empty)
         assert empty.tone == "warning"
 
 
 def test_the_other_solution_goes_with_its_graph(panels: Panels, state: State) -> None:
-    pin(state)
+    pin_solution(state)
     state.schedule = state.solution = None
     state.graph = rx.linear(3)
     assert state.other is None
@@ -131,7 +131,7 @@ def test_the_card_says_by_how_much_results_differ_and_where_that_begins(state: S
         "the difference begins at '1 mul' (backward, net.py:42)",
     ):
         assert part in shown
-    assert "the difference begins at '1 mul'" in executing.validation(measurement(state, compared=compared))
+    assert "the difference begins at '1 mul'" in executing.describe_validation(measurement(state, compared=compared))
 
 
 def test_the_card_says_where_prediction_and_measurement_differ_most_and_why(state: State) -> None:
@@ -148,7 +148,7 @@ def test_running_out_of_memory_is_shown_as_a_result(panels: Panels, state: State
         raise OutOfMemoryError("memory ran out at 'compute v3' (statement 6 of 52)", statement=5)
 
     monkeypatch.setattr(runtime, "measure", run_out)
-    state.inputs, state.measured_costs = Inputs(None, ()), False
+    state.inputs, state.measured_costs = ModuleInputs(None, ()), False
     executing.execute(state, threading.Event())
     assert state.shortage.startswith("memory ran out at")
     assert state.tone == "warning"

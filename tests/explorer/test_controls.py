@@ -11,18 +11,34 @@ import ipywidgets as w
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.errors import SolutionError, SolverError, UnknownNameError
-from remat_explorer.explorer.controls.budget_view import BudgetSlider, BudgetView
-from remat_explorer.explorer.controls.controls import Controls
-from remat_explorer.explorer.explorer_page import ExplorerPage
-from remat_explorer.explorer.state.questions import plain_selection
-from remat_explorer.explorer.state.suitable import fits
-from remat_explorer.explorer.work.sources import Sources
+from remat_explorer.errors import QuantityError, SolutionError, SolverError, UnknownNameError
+from remat_explorer.explorer.app import ExplorerPage
+from remat_explorer.explorer.budget_view import BudgetSlider, BudgetView
+from remat_explorer.explorer.controls import Controls
+from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.state.strategy_choice import default_implementations, unsuitable_strategies
+from remat_explorer.explorer.work.model_sources import ModelSources
 from remat_explorer.graph import Value, operation
-from remat_explorer.solvers import STRATEGIES
+from remat_explorer.instances import linear
+from remat_explorer.solvers import STRATEGIES, checkpoint_all_peak, minimum_budget
 from remat_explorer.solvers.method import Support
 from tests.explorer.driven import driver_of, settled
 from tests.figures.choices import chain_with_choices
+
+WATCHED = """
+import sys, threading
+importers = []
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            importers.append(threading.current_thread())
+sys.meta_path.insert(0, Watch())
+import remat_explorer as rx
+explorer = rx.Explorer("mlp", batch=64, measured_costs=False, sweep=False, improve=False)
+assert explorer.wait(300), "the model was not loaded"
+print("torch" in sys.modules, threading.main_thread() in importers)
+explorer.close()
+"""
 
 
 @pytest.fixture
@@ -40,7 +56,7 @@ def skipping() -> rx.Graph:
 
 
 def controls_of(driver: Any) -> Controls:
-    return Controls(driver.state, driver, Sources(graph=driver.state.graph))
+    return Controls(driver.state, driver, ModelSources(graph=driver.state.graph))
 
 
 def test_every_control_has_a_label_and_a_tooltip_of_its_own(chain: Any) -> None:
@@ -146,22 +162,6 @@ def test_the_list_of_devices_has_the_gpu_once_a_module_is_loaded(chain: Any, mon
     assert field.options == ("cpu", "cuda", "cuda:1")
     assert (field.value, chain.state.device) == ("cuda:1", "cuda:1")
     chain.state.inputs = None
-
-
-WATCHED = """
-import sys, threading
-importers = []
-class Watch:
-    def find_spec(self, name, path=None, target=None):
-        if name == "torch":
-            importers.append(threading.current_thread())
-sys.meta_path.insert(0, Watch())
-import remat_explorer as rx
-explorer = rx.Explorer("mlp", batch=64, measured_costs=False, sweep=False, improve=False)
-assert explorer.wait(300), "the model was not loaded"
-print("torch" in sys.modules, threading.main_thread() in importers)
-explorer.close()
-"""
 
 
 def test_the_screen_does_not_wait_for_torch() -> None:
@@ -281,14 +281,25 @@ def test_strategies_are_refused_in_the_list_if_and_only_if_they_refuse_the_graph
             refused = False
         except SolverError:
             refused = True
-        fit = fits(graph).get(name)
+        fit = unsuitable_strategies(graph).get(name)
         assert refused == (fit is not None and fit.is_refused), name
 
 
 def test_of_a_graph_with_choices_strategies_are_asked_about_the_default_ones() -> None:
-    assert fits(chain_with_choices()) == fits(plain_selection(chain_with_choices()).graph)
+    assert unsuitable_strategies(chain_with_choices()) == unsuitable_strategies(
+        default_implementations(chain_with_choices()).graph
+    )
 
 
 def test_keeping_everything_is_called_so_beside_checkpoint_all(chain: Any) -> None:
     field: Any = controls_of(chain)._fields["strategy"][1]
     assert ("keep everything (checkpoint-all)", "checkpoint-all") in field.options
+
+
+def test_the_explorer_takes_the_smallest_budget_once_it_is_known():
+    state, graph = State(), linear(8)
+    with pytest.raises(QuantityError, match="none is known yet"):
+        state.set_budget("smallest")
+    state.checkpoint_all_peak, state.smallest = checkpoint_all_peak(graph), minimum_budget(graph)
+    state.set_budget("smallest")
+    assert state.budget == 3

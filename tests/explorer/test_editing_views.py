@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.explorer.export.exporting import require_kind, write
-from remat_explorer.explorer.matrices.matrices import MatrixView
+from remat_explorer.explorer.export import require_kind, write_export
+from remat_explorer.explorer.matrices import MatrixView
 from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.driver import Driver
-from remat_explorer.explorer.work.sources import Sources
+from remat_explorer.explorer.work.model_sources import ModelSources
 from tests.explorer.driven import driver_of, settled
 from tests.explorer.panel_tools import html, message, plain
 
@@ -114,7 +114,9 @@ def test_the_page_holds_no_curve_while_a_schedule_is_edited_so_that_a_drag_gives
 
 
 def test_what_was_edited_is_executed_and_exported_like_any_other(tmp_path: Path) -> None:
-    driver = settled(Driver(State(improve=False, sweep=False, measured_costs=False, batch=16), Sources("mlp"), "100%"))
+    driver = settled(
+        Driver(State(improve=False, sweep=False, measured_costs=False, batch=16), ModelSources("mlp"), "100%")
+    )
     driver.edit("everything")
     schedule = driver.state.schedule
     fixed = driver.state.editing.refusal
@@ -127,6 +129,6 @@ def test_what_was_edited_is_executed_and_exported_like_any_other(tmp_path: Path)
     assert driver.measurement.eager.comparison.gradients_text.startswith("equal")
     for kind in ("report", "page"):
         path = tmp_path / f"{kind}.html"
-        write(driver.state, require_kind(driver.state, kind), path)
+        write_export(driver.state, require_kind(driver.state, kind), path)
         assert path.stat().st_size > 0
     assert "by hand" in (tmp_path / "report.html").read_text()

@@ -14,9 +14,8 @@ from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.errors import QuantityError, UnknownNameError
-from remat_explorer.explorer.controls.control_texts import parse_image
-from remat_explorer.explorer.controls.status_line import status_html
-from remat_explorer.explorer.work import loading, measured_costs
+from remat_explorer.explorer.controls import parse_image, status_html
+from remat_explorer.explorer.work import loading
 from remat_explorer.quantities import format_bytes
 from remat_explorer.solvers import STRATEGIES
 from remat_explorer.solvers.jobs import worker_process as process
@@ -95,7 +94,7 @@ def test_graph_and_schedule_are_there_before_the_search_is_compiled(tmp_path: Pa
 
 def test_measuring_counts_its_runs(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path))
-    monkeypatch.setattr(measured_costs, "BETWEEN", 0.0)
+    monkeypatch.setattr(loading, "COUNT_INTERVAL", 0.0)
     said = []
     explorer = rx.Explorer("mlp", batch=2048, measured_costs=True, sweep=False, improve=False)
     explorer.state.observe(lambda change: said.append(change["new"]), "status")
@@ -228,7 +227,7 @@ def test_the_figure_survives_a_reload_of_the_page(chain: Any) -> None:
 def test_cancel_ends_a_solve_of_ten_minutes_at_once_and_keeps_the_incumbent(
     long_graph: rx.Graph, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(loading, "QUICK", 0.0)  # else the optimum may be there already
+    monkeypatch.setattr(loading, "FIRST_SECONDS", 0.0)  # else the optimum may be there already
     unusual = "59.3%"  # of no other test, whose schedules are kept
     explorer = settled(rx.Explorer(graph=long_graph, budget=unusual, time_limit=600, sweep=False, improve=False))
     first, shown = explorer.state.schedule, []

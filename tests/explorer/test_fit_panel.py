@@ -11,15 +11,12 @@ from torch import nn
 import remat_explorer as rx
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.explorer.panels.panels import Panels
-from remat_explorer.explorer.state.fitting import OPTIMIZERS, PRECISIONS
-from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work import fitting
+from remat_explorer.explorer.state.state import OPTIMIZERS, PRECISIONS, State
+from remat_explorer.explorer.work import fit_answers
 from remat_explorer.explorer.work.driver import Driver
-from remat_explorer.explorer.work.fitting import SETTINGS
-from remat_explorer.explorer.work.inputs import Inputs
-from remat_explorer.explorer.work.kept_looks import keep_look, show_look
-from remat_explorer.explorer.work.loading import NO_WEIGHTS
-from remat_explorer.explorer.work.sources import Sources
+from remat_explorer.explorer.work.exploration_cache import show_cached, store_exploration
+from remat_explorer.explorer.work.fit_answers import FIT_SETTINGS
+from remat_explorer.explorer.work.model_sources import NO_WEIGHTS, ModelSources, ModuleInputs
 from remat_explorer.fit import optimizers
 from remat_explorer.models import PRECISIONS as KNOWN_PRECISIONS
 from tests.explorer.panel_tools import html, message, plain
@@ -29,7 +26,7 @@ SOON = 60.0
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[Driver]:
-    found = Driver(State(batch=64, improve=False, sweep=False), Sources("mlp"))
+    found = Driver(State(batch=64, improve=False, sweep=False), ModelSources("mlp"))
     assert found.wait(SOON)
     yield found
     found.stop()
@@ -38,7 +35,7 @@ def driver() -> Iterator[Driver]:
 def test_what_can_be_asked_is_what_fit_takes() -> None:
     assert set(OPTIMIZERS) == set(optimizers.OPTIMIZERS)
     assert set(PRECISIONS) == set(KNOWN_PRECISIONS)
-    assert all(State().has_trait(f"fit_{name}") for name in SETTINGS)
+    assert all(State().has_trait(f"fit_{name}") for name in FIT_SETTINGS)
 
 
 def test_a_question_is_answered_beside_everything_else_and_another_optimizer_is_a_click(driver: Driver) -> None:
@@ -82,7 +79,7 @@ def test_a_question_is_given_up_when_it_is_cancelled_and_when_another_model_is_c
         cancelled.append(event.wait(SOON))
         return "an answer that nobody waits for"
 
-    monkeypatch.setattr(fitting, "_fit", wait)
+    monkeypatch.setattr(fit_answers, "_fit", wait)
     driver.fit("1 GB")
     assert "Cancel" in html(panels, "fit")
     message(panels, "fit", action="stop")
@@ -96,14 +93,14 @@ def test_a_question_is_given_up_when_it_is_cancelled_and_when_another_model_is_c
 
 def test_a_module_of_ones_own_is_asked_about_and_a_graph_alone_cannot_be() -> None:
     model, x = nn.Sequential(nn.Linear(8, 8), nn.Tanh()), torch.zeros(4, 8)
-    own = Driver(State(improve=False, sweep=False), Sources(model, (x,)))
+    own = Driver(State(improve=False, sweep=False), ModelSources(model, (x,)))
     assert own.wait(SOON)
-    assert isinstance(own.state.inputs, Inputs)
+    assert isinstance(own.state.inputs, ModuleInputs)
     own.fit("1 MB", optimizer="momentum")
     assert own.wait_for_fit(SOON)
     assert own.state.fitted.verdict == "yes"
     assert own.state.fitted.parameters == 72
-    bare = Driver(State(improve=False, sweep=False), Sources(graph=rx.linear(4)))
+    bare = Driver(State(improve=False, sweep=False), ModelSources(graph=rx.linear(4)))
     assert bare.wait(SOON)
     assert bare.state.panel == "explain"
     bare.fit("1 MB")
@@ -112,10 +109,10 @@ def test_a_module_of_ones_own_is_asked_about_and_a_graph_alone_cannot_be() -> No
 
 
 def test_a_model_that_is_too_large_to_run_shows_it_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remat_explorer.explorer.work.loading.LARGEST_WEIGHTS", 0)
-    large = Driver(State(batch=4, improve=False, sweep=False), Sources("mlp"))
+    monkeypatch.setattr("remat_explorer.explorer.work.model_sources.MAX_WEIGHT_BYTES", 0)
+    large = Driver(State(batch=4, improve=False, sweep=False), ModelSources("mlp"))
     assert large.wait(SOON)
     assert large.state.panel == "fit"
     assert large.state.no_execution == NO_WEIGHTS
-    assert keep_look(large.state)
-    assert show_look(State(model="mlp", batch=4))  # before it is captured once more
+    assert store_exploration(large.state)
+    assert show_cached(State(model="mlp", batch=4))  # before it is captured once more

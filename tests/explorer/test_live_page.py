@@ -18,10 +18,7 @@ import pytest
 import remat_explorer as rx
 from remat_explorer.explanations import explain_value
 from remat_explorer.explorer.live_page import live_page
-from remat_explorer.explorer.live_page.explanations import StatementPlaces, explanations
-from remat_explorer.explorer.live_page.patterns import GAP, patterns
-from remat_explorer.explorer.live_page.recording import Recording
-from remat_explorer.explorer.matrices.matrix_cells import MatrixCells
+from remat_explorer.explorer.matrices import MatrixCells
 from remat_explorer.explorer.panels.explain_panel import (
     OF_REASON,
     OF_SCHEDULE,
@@ -29,9 +26,11 @@ from remat_explorer.explorer.panels.explain_panel import (
     stage_parts,
     value_template,
 )
-from remat_explorer.explorer.panels.markup import filled
+from remat_explorer.explorer.panels.side_panel import fill_places
+from remat_explorer.explorer.recorded_points import StatementPlaces, record_explanations
+from remat_explorer.explorer.recording import GAP, Recording, text_patterns
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.proof import proof
+from remat_explorer.explorer.work.executing import describe_proof
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_overhead
 from remat_explorer.solvers import minimum_budget
@@ -74,7 +73,7 @@ def texts_of(packed: dict[str, Any]) -> list[str]:
 
 def test_texts_of_any_numbers_come_back() -> None:
     texts = ["7.05 ms of 12", "7.5 ms of 3", "007", "", "conv2d", f"{10**20} B", "conv1d", "-3", "7.05 ms of 0", GAP]
-    assert texts_of(patterns(texts)) == [*texts[:-1], ""]
+    assert texts_of(text_patterns(texts)) == [*texts[:-1], ""]
 
 
 def numbered(said: str, plan: Plan) -> str:
@@ -101,12 +100,12 @@ def test_what_is_said_of_every_value_in_every_stage_is_what_the_explorer_says(na
     assert schedule is not None
     assert plan is not None
     for value in range(len(solution.graph.values)):
-        parts, reasons = explanations(schedule, plan, StatementPlaces(plan), value)
+        parts, reasons = record_explanations(schedule, plan, StatementPlaces(plan), value)
         for stage in range(schedule.stages):
             *_, reason = (reason for reason in reasons if reason[0] <= stage)
             filling = dict(zip(OF_SCHEDULE + OF_REASON, [*parts, *reason[1:]], strict=True))
             filling |= stage_parts(schedule, plan, stage) | {"total": str(len(plan.statements))}
-            said = numbered(filled(value_template(schedule, value), filling), plan)
+            said = numbered(fill_places(value_template(schedule, value), filling), plan)
             assert said == explanation_html(schedule, plan, explain_value(schedule, plan, stage, value))
 
 
@@ -209,7 +208,7 @@ def test_a_measured_schedule_brings_its_measurement_and_no_other_point_has_one(
     found = measurement(state)
     measured = Recording(frontier, minimum_budget(frontier.graph), 10, measurement=found)
     run = measured.overview()["run"]
-    assert (run["point"], run["peak"], run["proof"]) == (1, 4, proof(found))
+    assert (run["point"], run["peak"], run["proof"]) == (1, 4, describe_proof(found))
     lines = [
         next(trace for trace in point["figure"]["data"] if trace["name"] == "measured") for point in measured.points()
     ]

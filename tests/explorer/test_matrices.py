@@ -10,8 +10,14 @@ import pytest
 import traitlets
 
 import remat_explorer as rx
-from remat_explorer.explorer.matrices.matrices import MatrixView
-from remat_explorer.explorer.matrices.matrix_cells import COMPUTATIONS, LEVELS, MatrixCells, difference_planes, labels
+from remat_explorer.explorer.matrices import (
+    COMPUTATIONS,
+    LEVELS,
+    MatrixCells,
+    MatrixView,
+    difference_planes,
+    hover_labels,
+)
 from remat_explorer.explorer.state.state import State
 from remat_explorer.figures.schedule_heatmap import (
     BOTH,
@@ -85,7 +91,7 @@ def test_an_operation_with_several_implementations_travels_with_the_chosen_one()
     schedule = Schedule(graph, np.array([[2, 0], [0, 1]]), np.array([[0, 0], [1, 0]]))
     cells = MatrixCells.of(schedule)
     assert spread_R(cells, (2, 2)).tolist() == [[2 * COMPUTATIONS + 1, 0], [0, COMPUTATIONS + 2]]
-    operations, values = labels(graph)
+    operations, values = hover_labels(graph)
     assert [operation[4] for operation in operations] == [["fast", "small"], []]
     assert values == [["x", 4, 0], ["y", 4, 1]]
 

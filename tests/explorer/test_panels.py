@@ -9,11 +9,11 @@ from html import unescape
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.explorer.panels.clickable import Click
 from remat_explorer.explorer.panels.panels import Panels
-from remat_explorer.explorer.panels.progress_chart import progress_svg
+from remat_explorer.explorer.panels.side_panel import Click
+from remat_explorer.explorer.panels.solver_panel import progress_svg
 from remat_explorer.explorer.state.state import PANELS, HistoryPoint, State
-from remat_explorer.explorer.work.solving import show_schedule
+from remat_explorer.explorer.work.screen import show_schedule
 from remat_explorer.graph import Graph, Value
 from tests.explorer.panel_tools import html, measurement, message, plain
 

@@ -11,7 +11,7 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.errors import RematError
-from remat_explorer.explorer.work.comparing import open_other, open_upload
+from remat_explorer.explorer.work.schedule_comparison import open_solution_file, open_uploaded_solution
 from remat_explorer.permissions import Permissions
 from tests.explorer.driven import settled
 
@@ -84,7 +84,7 @@ def test_a_solution_is_compared_from_what_the_browser_hands_over_and_not_from_a_
     explorer: Any, folder: Path
 ) -> None:
     path = rx.solve(rx.linear(8), budget=5).save(folder / "five.json")
-    open_other(explorer.state, str(path))
+    open_solution_file(explorer.state, str(path))
     state: Any = explorer.state
     assert state.other is None
     assert "opens no files by their path" in explorer.state.status
@@ -100,7 +100,7 @@ def test_a_solution_is_compared_from_what_the_browser_hands_over_and_not_from_a_
 
 @pytest.mark.parametrize("content", [b"\xff\x00", b"", b'{"format": 3}'])
 def test_a_file_that_is_no_solution_is_refused_by_the_name_that_the_browser_gave(content: bytes, explorer: Any) -> None:
-    open_upload(explorer.state, "mine.json", content)
+    open_uploaded_solution(explorer.state, "mine.json", content)
     assert explorer.state.other is None
     assert explorer.state.tone == "error"
     assert "mine.json" in explorer.state.status

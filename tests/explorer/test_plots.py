@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.explorer.plots.live_figure import live_figure
-from remat_explorer.explorer.plots.plots_view import PlotsView
+from remat_explorer.explorer.plots_view import PlotsView, live_figure
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.choosing import choose
+from remat_explorer.explorer.work.screen import choose_solution
 from remat_explorer.figures.memory_stack import stack
 from remat_explorer.figures.memory_timeline import hits
 from remat_explorer.figures.tradeoff import points_of
@@ -46,7 +45,7 @@ def frontier(solutions: dict[int, Any]) -> Any:
 @pytest.fixture
 def state(solutions: dict[int, Any]) -> State:
     state = State(graph=GRAPH, checkpoint_all_peak=10, methods=True)
-    choose(state, solutions[5])
+    choose_solution(state, solutions[5])
     return state
 
 
@@ -88,7 +87,7 @@ def test_there_is_no_figure_before_there_is_a_schedule(state: State, solutions: 
     fresh = State(graph=GRAPH)
     view = PlotsView(fresh)
     assert view.figure is None
-    choose(fresh, solutions[4])
+    choose_solution(fresh, solutions[4])
     assert view.figure is not None
 
 
@@ -157,9 +156,9 @@ def test_what_changes_at_once_is_one_message(
 ) -> None:
     state.frontier = frontier
     sent = messages(view)
-    choose(state, solutions[8])
+    choose_solution(state, solutions[8])
     assert len(sent) == 1
-    choose(state, solutions[8])
+    choose_solution(state, solutions[8])
     assert len(sent) == 1
     assert max(trace(view, "predicted", "x2").y) == 8
 
@@ -217,7 +216,7 @@ def test_the_figure_that_a_reloaded_page_asks_for_is_the_present_one(
     view: PlotsView, state: State, frontier: Any, solutions: dict[int, Any]
 ) -> None:
     state.frontier = frontier
-    choose(state, solutions[8])
+    choose_solution(state, solutions[8])
     sent = view.figure.get_state()
     assert [t["name"] for t in sent["_widget_data"]][-2:] == ["optimal", "chen-sqrt-n"]
     assert sent["_widget_layout"]["annotations"][0]["visible"] is False
@@ -240,7 +239,7 @@ def test_what_a_worker_draws_while_the_kernel_hears_the_page_is_sent(
     view: PlotsView, state: State, solutions: dict[int, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figure, sent = view.figure, []
-    worker = threading.Thread(target=choose, args=(state, solutions[8]))
+    worker = threading.Thread(target=choose_solution, args=(state, solutions[8]))
     plain = figure._trait_from_json
 
     def slowly(value: Any, widget: Any) -> Any:
@@ -259,7 +258,7 @@ def test_what_a_worker_draws_while_the_kernel_hears_the_page_is_sent(
 def test_what_a_page_that_is_behind_reports_takes_nothing_away(
     view: PlotsView, state: State, solutions: dict[int, Any]
 ) -> None:
-    choose(state, solutions[8])
+    choose_solution(state, solutions[8])
     figure = view.figure
     line = trace(view, "predicted", "x2")
     reported = [{"uid": one.uid, "name": "older", "y": [1, 2], "visible": False} for one in figure.data]
@@ -301,7 +300,7 @@ def test_a_page_that_missed_changes_gets_the_figure_anew(
     first = view.figure
     before = view.page.revision
     assert first.layout.meta == before
-    choose(state, solutions[8])
+    choose_solution(state, solutions[8])
     wanted = view.page.revision
     assert first.layout.meta == wanted > before
     view.page._handle_custom_msg({"missed": before}, [])
@@ -316,7 +315,7 @@ def test_a_page_that_missed_changes_gets_the_figure_anew(
 
 def test_what_changes_nothing_is_no_revision(view: PlotsView, state: State, solutions: dict[int, Any]) -> None:
     before = view.page.revision
-    choose(state, solutions[5])
+    choose_solution(state, solutions[5])
     state.budget = state.budget
     assert view.page.revision == before
 
@@ -331,7 +330,7 @@ def test_another_theme_changes_colours_and_no_numbers(view: PlotsView, state: St
 
 def test_buttons_step_through_the_points_that_no_other_beats(view: PlotsView, state: State, frontier: Any) -> None:
     state.frontier = frontier
-    choose(state, frontier.nondominated()[1])
+    choose_solution(state, frontier.nondominated()[1])
     before = state.plan.peak if state.plan else 0
     view.more.click()
     assert state.plan is not None
@@ -346,7 +345,7 @@ def test_buttons_step_through_the_points_that_no_other_beats(view: PlotsView, st
 
 def test_a_solution_without_a_schedule_is_not_chosen(state: State) -> None:
     shown = state.schedule
-    choose(state, solve(GRAPH, 2))
+    choose_solution(state, solve(GRAPH, 2))
     assert state.schedule is shown
     assert state.budget == 5
 
@@ -356,7 +355,7 @@ def test_choosing_reaches_observers_when_everything_is_in_place(state: State, so
     names = ["budget", "strategy", "solution", "schedule"]
     state.observe(lambda change: seen.append((state.budget, state.strategy, state.solution)), names)
     chosen = dataclasses.replace(solutions[8], strategy="checkmate-ilp")
-    choose(state, chosen)
+    choose_solution(state, chosen)
     assert set(seen) == {(8, "checkmate-ilp", chosen)}
 
 

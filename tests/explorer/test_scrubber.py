@@ -9,7 +9,7 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.explanations import values_of_stages
-from remat_explorer.explorer.controls.scrubber import Scrubber, stage_sentence
+from remat_explorer.explorer.scrubber import Scrubber, stage_sentence
 from remat_explorer.explorer.state.state import State
 from remat_explorer.graph import Graph, Value, operation
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import remat_explorer as rx
 from remat_explorer.explanations import alive_at, recomputed
-from remat_explorer.explorer.controls.tour import STEPS, Tour, TourView
-from remat_explorer.explorer.panels.clickable import Click
 from remat_explorer.explorer.panels.compare_panel import ComparePanel
-from remat_explorer.explorer.panels.peak_panel import PeakPanel
+from remat_explorer.explorer.panels.plan_panel import PeakPanel
+from remat_explorer.explorer.panels.side_panel import Click
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.sources import Sources
+from remat_explorer.explorer.tour import STEPS, Tour, TourView
+from remat_explorer.explorer.work.model_sources import ModelSources
 from tests.explorer.driven import driver_of, settled
 
 
@@ -48,9 +48,9 @@ def test_a_closed_tour_stays_closed() -> None:
 
 def test_whoever_chose_a_model_gets_no_tour() -> None:
     assert loaded(wanted=False)[0].hint == 0
-    assert Sources().nothing_chosen
-    assert not Sources("mlp").nothing_chosen
-    assert not Sources(graph=rx.linear(2)).nothing_chosen
+    assert ModelSources().nothing_chosen
+    assert not ModelSources("mlp").nothing_chosen
+    assert not ModelSources(graph=rx.linear(2)).nothing_chosen
 
 
 def test_next_and_back_go_through_the_steps_and_the_last_one_closes() -> None:

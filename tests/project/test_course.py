@@ -12,7 +12,7 @@ from remat_explorer.course import EXERCISES, check, hint
 from remat_explorer.course.exercise import attempt, faulty_cell
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.exercises import UNANSWERED
-from remat_explorer.explorer.panels.help import TERMS
+from remat_explorer.explorer.panels.panels import TERMS
 from remat_explorer.instances import linear
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from tests.notebooks.notebook_runs import NOTEBOOKS

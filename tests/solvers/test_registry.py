@@ -186,7 +186,7 @@ from concurrent.futures import ThreadPoolExecutor
 import ipywidgets
 import remat_explorer as rx
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.sweeper import Sweeper
+from remat_explorer.explorer.work.background_searches import Sweeper
 from remat_explorer.solvers import SolveJob
 
 chain, found = rx.linear(8), {}

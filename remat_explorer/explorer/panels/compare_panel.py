@@ -7,23 +7,21 @@ from typing import Any
 import ipywidgets as w
 
 from remat_explorer.explanations.values import in_vain_text
-from remat_explorer.explorer.panels.clickable import Click
-from remat_explorer.explorer.panels.markup import button, note, table, text
-from remat_explorer.explorer.panels.side_panel import SidePanel
+from remat_explorer.explorer.panels.side_panel import Click, SidePanel, button, note, table, text
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.comparing import (
-    compare_with_keeping,
-    differing_cells,
-    figures_of,
-    open_other,
-    open_upload,
-    pin,
+from remat_explorer.explorer.work.schedule_comparison import (
+    compare_with_keep_all,
+    comparison_rows,
+    count_differing_cells,
+    open_solution_file,
+    open_uploaded_solution,
+    pin_solution,
     stop_comparing,
-    swap,
+    swap_compared,
 )
 from remat_explorer.solution import Solution
 
-ACTIONS = {"pin": pin, "keep": compare_with_keeping, "swap": swap, "stop": stop_comparing}
+ACTIONS = {"pin": pin_solution, "keep": compare_with_keep_all, "swap": swap_compared, "stop": stop_comparing}
 BEFORE = (
     "Pin the schedule on the screen as B, then solve with another budget or strategy. This panel then compares both, "
     "and the matrices show the cells in which they differ."
@@ -55,7 +53,7 @@ class ComparePanel(SidePanel):
             tooltip="Path of a solution file of this model, relative to the notebook's folder",
         )
         self.open = w.Button(description="Open as B", layout=w.Layout(width="84px"), tooltip="Compare with this file")
-        self.open.on_click(lambda clicked: open_other(self.state, self.path.value))
+        self.open.on_click(lambda clicked: open_solution_file(self.state, self.path.value))
         return [self.path, self.open]
 
     def _by_upload(self) -> list[Any]:
@@ -67,7 +65,7 @@ class ComparePanel(SidePanel):
 
     def _uploaded(self, change: Any) -> None:
         for file in change["new"]:
-            open_upload(self.state, file["name"], bytes(file["content"]))
+            open_uploaded_solution(self.state, file["name"], bytes(file["content"]))
 
     def html(self) -> str:
         return comparison_html(self.state.solution, self.state.other)
@@ -96,8 +94,8 @@ def comparison_html(shown: Solution | None, other: Solution | None) -> str:
     )
     if other is None:
         return f"<p>{buttons}</p>{note(BEFORE)}"
-    theirs = figures_of(other)
-    mine = dict(figures_of(shown)) if shown is not None else {}
+    theirs = comparison_rows(other)
+    mine = dict(comparison_rows(shown)) if shown is not None else {}
     rows = [[text(label), text(mine.get(label, "…")), text(figure)] for label, figure in theirs]
     rows += [[text(label), *map(text, counts)] for label, counts in _cells(shown, other)]
     whole = f"<p>{buttons}</p>" + table(rows, ("", "A, on the screen", "B, pinned"), "compared")
@@ -114,7 +112,7 @@ def _cells(shown: Solution | None, other: Solution) -> list[tuple[str, tuple[str
         ("computed only here", shown.schedule.R, other.schedule.R),
         ("kept only here", shown.schedule.S, other.schedule.S),
     ):
-        cells = differing_cells(a, b)
+        cells = count_differing_cells(a, b)
         counts = ("other stages", "other stages") if cells is None else (f"{cells.only_a:,}", f"{cells.only_b:,}")
         rows.append((label, counts))
     return rows

@@ -8,24 +8,21 @@ import numpy as np
 
 from remat_explorer.explanations import Mention, alive_at
 from remat_explorer.explanations.wording import cost_text, count
-from remat_explorer.explorer.panels.clickable import Click
-from remat_explorer.explorer.panels.markup import button, link, note, table, text
-from remat_explorer.explorer.panels.side_panel import SidePanel
-from remat_explorer.explorer.state.editable import no_editing
-from remat_explorer.explorer.state.edited_schedule import EditedSchedule
+from remat_explorer.explorer.panels.side_panel import Click, SidePanel, button, link, note, table, text
+from remat_explorer.explorer.state.edited_schedule import EditedSchedule, why_not_editable
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.editing import (
     EVERYTHING,
     SHOWN,
-    begin,
-    best_within,
-    change,
+    apply_edit,
+    begin_editing,
+    best_known,
+    describe_room,
     distance_from_best,
-    fits,
+    fits_budget,
     judge,
-    refusals_said,
+    refusals_in_status,
     reveal,
-    room,
     stop_editing,
 )
 from remat_explorer.plan import Compute
@@ -42,11 +39,11 @@ HOW = (
 )
 NAMED = 4  # values at the peak that could be dropped
 ACTIONS: dict[str, Callable[[State], object]] = {
-    "go-on": begin,
-    "shown": lambda state: begin(state, SHOWN),
-    "everything": lambda state: begin(state, EVERYTHING),
-    "undo": lambda state: change(state, EditedSchedule.undo),
-    "redo": lambda state: change(state, EditedSchedule.redo),
+    "go-on": begin_editing,
+    "shown": lambda state: begin_editing(state, SHOWN),
+    "everything": lambda state: begin_editing(state, EVERYTHING),
+    "undo": lambda state: apply_edit(state, EditedSchedule.undo),
+    "redo": lambda state: apply_edit(state, EditedSchedule.redo),
     "judge": judge,
     "reveal": reveal,
     "stop": stop_editing,
@@ -64,7 +61,7 @@ class EditPanel(SidePanel):
 
     def clicked(self, click: Click) -> None:
         if click.action in ACTIONS:
-            with refusals_said(self.state):
+            with refusals_in_status(self.state):
                 ACTIONS[click.action](self.state)
         else:
             super().clicked(click)
@@ -72,7 +69,7 @@ class EditPanel(SidePanel):
 
 def editing_html(state: State) -> str:
     """The buttons, and where a schedule is edited how it stands."""
-    edited, reason = state.editing, no_editing(state.graph)
+    edited, reason = state.editing, why_not_editable(state.graph)
     if reason or edited is None:
         return f"<p>{_beginnings(state, reason)}</p>{note(reason or BEFORE)}"
     if not state.is_edited:
@@ -106,16 +103,16 @@ def _buttons(state: State, edited: EditedSchedule) -> str:
 
 def _figures(state: State, edited: EditedSchedule) -> str:
     """Peak, overhead and recomputations; those of the best known schedule once it was revealed."""
-    schedule, timeline, inside = edited.schedule, edited.checked.plan.timeline, fits(state)
+    schedule, timeline, inside = edited.schedule, edited.checked.plan.timeline, fits_budget(state)
     stage = int(timeline.stage[timeline.peak_statement])
-    verdict = f'<b class="{"good" if inside else "bad"}">{text(room(state))}</b>'
+    verdict = f'<b class="{"good" if inside else "bad"}">{text(describe_room(state))}</b>'
     again = schedule.cost - edited.graph.total_cost
     rows = [
         ["peak", format_bytes(edited.checked.peak), f"{verdict}, in {link(Mention(f'stage {stage}', stage=stage))}"],
         ["overhead", format_overhead(schedule.overhead), text(distance_from_best(state)[0] if inside else "")],
         ["recomputed", f"{schedule.recomputations:,}", f"{text(cost_text(edited.graph, again))} more" if again else ""],
     ]
-    head, best = ["", "yours", ""], best_within(state)
+    head, best = ["", "yours", ""], best_known(state)
     if best is not None and best.schedule is not None and _is_revealed(state, best):
         head.insert(2, "best known")
         told = (format_bytes(best.peak or 0), format_overhead(best.schedule.overhead))
@@ -130,7 +127,7 @@ def _is_revealed(state: State, best: Solution) -> bool:
 
 def _help(state: State, edited: EditedSchedule) -> str:
     """Where there is too much at the peak, what is only kept through it; and what is kept in vain."""
-    parts = [] if fits(state) else [_at_the_peak(edited)]
+    parts = [] if fits_budget(state) else [_at_the_peak(edited)]
     vain = np.flatnonzero(edited.in_vain.any(axis=0))
     if len(vain):
         first = int(vain[0])

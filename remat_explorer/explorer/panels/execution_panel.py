@@ -6,14 +6,11 @@ from typing import Any
 
 from remat_explorer.allocator import AllocatorPrediction, predict_allocator
 from remat_explorer.explanations import Mention, largest_difference
-from remat_explorer.explorer.panels.clickable import Click
-from remat_explorer.explorer.panels.markup import button, link, note, table, text
-from remat_explorer.explorer.panels.side_panel import SidePanel
+from remat_explorer.explorer.measured_run import describe_pace
+from remat_explorer.explorer.panels.side_panel import Click, SidePanel, button, link, note, table, text
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.best_known import show_known
-from remat_explorer.explorer.work.measuring_first import missing_words, nearest_budget
-from remat_explorer.explorer.work.pacing import pace_text
-from remat_explorer.explorer.work.proof import proof
+from remat_explorer.explorer.work.executing import describe_excess, describe_proof, nearest_feasible_budget
+from remat_explorer.explorer.work.screen import show_best_known
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 
 BEFORE = "Press Execute to compare measured memory, time and gradients with the prediction."
@@ -36,7 +33,7 @@ class ExecutionPanel(SidePanel):
         if click.action == DRAW:
             self.state.drawings += 1
         elif click.action == HOLD:
-            take_nearest(self.state)
+            take_nearest_budget(self.state)
         else:
             super().clicked(click)
 
@@ -60,7 +57,7 @@ def execution_html(state: State) -> str:
 
 def missing_html(state: State) -> str:
     """By how much the schedule exceeds its budget, with a button for what holds; nothing where it fits."""
-    words, nearest = missing_words(state), nearest_budget(state)
+    words, nearest = describe_excess(state), nearest_feasible_budget(state)
     if not words:
         return ""
     offers = f"Set the budget to {format_bytes(nearest)}", "Show the schedule that fits"
@@ -68,12 +65,12 @@ def missing_html(state: State) -> str:
     return f'<p class="missing"><b class="bad">Over the budget.</b> {text(words)}. {offer if nearest else ""}</p>'
 
 
-def take_nearest(state: State) -> None:
+def take_nearest_budget(state: State) -> None:
     """Choose the nearest budget within which a schedule is known, and show that schedule."""
-    if state.busy or not (nearest := nearest_budget(state)):
+    if state.busy or not (nearest := nearest_feasible_budget(state)):
         return
     state.budget = nearest
-    show_known(state)
+    show_best_known(state)
 
 
 def shortage_html(state: State) -> str:
@@ -144,14 +141,14 @@ def card_html(measurement: Any) -> str:
 
 def _proven(measurement: Any) -> str:
     """The line that says it all, with its verdicts in green or red."""
-    said = "; ".join(_marked(part) for part in proof(measurement).split("; "))
+    said = "; ".join(_marked(part) for part in describe_proof(measurement).split("; "))
     return said.replace("ABOVE", '<b class="bad">ABOVE</b>', 1)
 
 
 def _drawn(measurement: Any) -> str:
     """Why it was not drawn while the plan ran, and at which pace it was."""
     again = button("Draw it again", DRAW, "Draw the measured line over the prediction once more, at the run's own pace")
-    return f"drawn after the measurement, so that nothing disturbs the runs, {pace_text(measurement)} {again}"
+    return f"drawn after the measurement, so that nothing disturbs the runs, {describe_pace(measurement)} {again}"
 
 
 def _error(ratio: float) -> str:

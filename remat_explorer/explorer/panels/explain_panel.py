@@ -1,18 +1,34 @@
-"""Why the selected value is in memory in the selected stage or is not, and what writes it."""
+"""Why the selected value is in memory in the selected stage or is not, what writes it, and the person's code for it.
+
+The code is in blocks that are written once for a graph; their margins, which say what a schedule keeps and repeats, are
+places in them.
+"""
 
 from __future__ import annotations
 
-from remat_explorer.explanations import Explanation, Mention, explain_operation, explain_value, summarize_stage
+from remat_explorer.explanations import Explanation, Life, Mention, explain_operation, explain_value, summarize_stage
 from remat_explorer.explanations.choices import explain_choice
-from remat_explorer.explorer.panels.life_strip import StatementNumbers, life_strip
-from remat_explorer.explorer.panels.markup import filled, link, note, place, sentence, table_rows, text
-from remat_explorer.explorer.panels.side_panel import SidePanel, shown_stage
-from remat_explorer.explorer.panels.source_block import margins, source_part, source_place
+from remat_explorer.explanations.operations import line_of, lines_of, uses_of_lines
+from remat_explorer.explorer.panels.side_panel import (
+    SidePanel,
+    fill_places,
+    link,
+    note,
+    place,
+    sentence,
+    shown_stage,
+    table_rows,
+    text,
+)
+from remat_explorer.graph import Graph
 from remat_explorer.permissions import Permissions
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule
 
+SPANS = 3  # versions that are named
+READS = 24  # reads that are marked
+CONTEXT = 3  # lines before and after
 SHOWN = 8  # names in a list
 OF_SCHEDULE = ("strip", "writer", "runs")  # places of `value_template` that depend on the schedule
 OF_REASON = ("reason", "choice")  # and on how the value stands in a stage
@@ -38,6 +54,136 @@ class ExplainPanel(SidePanel):
         return f"{self.name} {self.state.value}"
 
 
+class StatementNumbers:
+    """How the statements of a plan are written: by their numbers, from 0."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.total = str(len(plan.statements))
+
+    def number(self, statement: int) -> str:
+        """A statement's number."""
+        return str(statement)
+
+    def count(self, first: int, last: int) -> str:
+        """How many there are from one to another, both included."""
+        return str(last - first + 1)
+
+
+def life_strip(lives: tuple[Life, ...], statements: StatementNumbers) -> str:
+    """A drawing of the versions of a value, with a place for the cursor, and a line that names the first ones.
+
+    Args:
+        lives: of the value, in order.
+        statements: how those of the plan are written.
+
+    >>> from remat_explorer.explanations.values import lives_of
+    >>> from remat_explorer.instances import linear
+    >>> plan = Plan.from_sequence(linear(1), [(0, 0, 1), (1, 1, 1), (2, 2, 1)])
+    >>> life_strip(lives_of(plan).of_value[1], StatementNumbers(plan)).rpartition("In memory: ")[2]
+    '<span class="link" role="button" tabindex="0" data-stage="1">stages 1 to 2 (statements 1 to 4)</span>.</p>'
+    """
+    if not lives:
+        return ""
+    bars = [f'<rect class="cursor" x="{place("begin")}" y="0" width="{place("width")}" height="16"/>']
+    for life in lives:
+        x, name = statements.number(life.first), text(_span(life, statements))
+        bars.append(
+            f'<g class="life" data-stage="{life.first_stage}"><title>{name}</title>'
+            f'<rect x="{x}" y="4" width="{statements.count(life.first, life.last)}" height="8"/>'
+            f'<path d="M{x} 4v8"/></g>'  # what is shorter than a pixel is seen, too
+        )
+    reads = [statements.number(read) for life in lives for read in life.readers][:READS]
+    bars.append(f'<path class="read" d="{"".join(f"M{read} 2v12" for read in reads)}"/>')
+    more = f"; {len(lives) - SPANS} more" if len(lives) > SPANS else ""
+    links = "; ".join(link(Mention(_span(life, statements), stage=life.first_stage)) for life in lives[:SPANS]) + more
+    return (
+        f'<svg class="strip" viewBox="0 0 {statements.total} 16" preserveAspectRatio="none" role="img" '
+        f'aria-label="When it is in memory, along the plan">{"".join(bars)}</svg>'
+        f'<p class="quiet small">In memory: {links}.</p>'
+    )
+
+
+def _span(life: Life, statements: StatementNumbers) -> str:
+    stages = (
+        f"stage {life.first_stage}"
+        if life.first_stage == life.last_stage
+        else f"stages {life.first_stage} to {life.last_stage}"
+    )
+    return f"{stages} (statements {statements.number(life.first)} to {statements.number(life.last)})"
+
+
+def source_place(graph: Graph, operation: int) -> str:
+    """The place of the block of an operation's line; nothing where it comes from no line."""
+    line = line_of(graph, operation)
+    return "" if line is None else place(f"source{lines_of(graph)[line]}")
+
+
+def source_part(graph: Graph, operation: int, permissions: Permissions | None) -> dict[str, str]:
+    """What fills that place.
+
+    Args:
+        graph: the graph.
+        operation: its number.
+        permissions: which files may be shown; None for none.
+    """
+    line = line_of(graph, operation)
+    return {} if line is None else {f"source{lines_of(graph)[line]}": _block(graph, operation, permissions)}
+
+
+def source_parts(graph: Graph, permissions: Permissions | None) -> dict[str, str]:
+    """The blocks of all lines of a graph."""
+    parts: dict[str, str] = {}
+    for k in range(graph.n):
+        line = line_of(graph, k)
+        if line is not None and f"source{lines_of(graph)[line]}" not in parts:
+            parts |= source_part(graph, k, permissions)
+    return parts
+
+
+def margins(schedule: Schedule) -> dict[str, str]:
+    """What fills the places of the margins: bytes kept for the backward pass, and how often a line is repeated."""
+    parts = {}
+    for i, use in enumerate(uses_of_lines(schedule)):
+        parts[f"kept{i}"] = format_bytes(use.kept) if use.kept else ""
+        parts[f"again{i}"] = f"{use.again:,}×" if use.again else ""
+    return parts
+
+
+def _block(graph: Graph, operation: int, permissions: Permissions | None) -> str:
+    details = graph.operations[operation].details
+    assert details is not None
+    source, (name, _, digits) = details.source, details.line.rpartition(":")
+    if source is None:
+        return _missing(f"The source of {details.line} is not known: a graph file has only the number of the line.")
+    if permissions is None or not permissions.shows_source_of(source.path):
+        return _missing(f"The source of {details.line} is not shown here.")
+    number = int(digits)
+    if not source.lines:
+        return _missing(f"The source of {details.line} could not be read when the model was captured.")
+    numbers = lines_of(graph)
+    rows = []
+    for n, written in source.around(number, CONTEXT):
+        at = numbers.get((source.path, f"{source.name}:{n}"))
+        kept, again = ("", "") if at is None else (place(f"kept{at}"), place(f"again{at}"))
+        here = ' class="here" aria-current="true"' if n == number else ""
+        rows.append(
+            f'<tr{here}><td class="kept">{kept}</td><td class="again">{again}</td><td class="number">{n}</td>'
+            f"<td><code>{text(written)}</code></td></tr>"
+        )
+    head = (
+        '<tr><th title="Bytes of the values of a line that are kept for the backward pass">kept</th>'
+        '<th title="How many computations of a line repeat an earlier one">again</th><th></th>'
+        f"<th>{text(name)}, as it was captured</th></tr>"
+    )
+    return (
+        f'<div class="source" tabindex="0" role="region" aria-label="Source"><table>{head}{"".join(rows)}</table></div>'
+    )
+
+
+def _missing(words: str) -> str:
+    return f'<p class="quiet small">{text(words)}</p>'
+
+
 def explanation_html(
     schedule: Schedule, plan: Plan, explanation: Explanation, permissions: Permissions | None = None
 ) -> str:
@@ -53,7 +199,7 @@ def explanation_html(
     texts = (strip, *schedule_parts(schedule, value), *reason_parts(schedule, explanation))
     parts = dict(zip(OF_SCHEDULE + OF_REASON, texts, strict=True))
     source = source_part(schedule.graph, int(schedule.graph.producer[value]), permissions) | margins(schedule)
-    return filled(value_template(schedule, value), parts | stage_parts(schedule, plan, stage) | source)
+    return fill_places(value_template(schedule, value), parts | stage_parts(schedule, plan, stage) | source)
 
 
 def value_template(schedule: Schedule, value: int) -> str:

@@ -6,11 +6,8 @@ from typing import Any
 
 import ipywidgets as w
 
-from remat_explorer.explorer.panels.clickable import Click
-from remat_explorer.explorer.panels.markup import button, note, table, text
-from remat_explorer.explorer.panels.side_panel import SidePanel
-from remat_explorer.explorer.state.fitting import OPTIMIZERS, PRECISIONS
-from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.panels.side_panel import Click, SidePanel, button, note, table, text
+from remat_explorer.explorer.state.state import OPTIMIZERS, PRECISIONS, State
 from remat_explorer.quantities import format_bytes
 
 BEFORE = (

@@ -14,15 +14,63 @@ import numpy as np
 
 from remat_explorer.checker import Checked, check_schedule
 from remat_explorer.errors import ScheduleError
-from remat_explorer.explanations.wording import count
-from remat_explorer.explorer.state.editable import groups_of, no_editing, refusal
+from remat_explorer.explanations.wording import count, persistent_kind
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.methods.two_phase_rounding import minimal_row, values_of
 
-MOST = 1000  # steps that can be undone
-Cells = np.ndarray  # stages and groups, int of shape (count, 2)
+_MAX_STEPS = 1000  # steps that can be undone
+_Cells = np.ndarray  # stages and groups, int of shape (count, 2)
+
+
+def why_not_editable(graph: Graph | None) -> str:
+    """Why schedules of a graph cannot be edited, or "".
+
+    >>> from remat_explorer.instances import linear
+    >>> why_not_editable(linear(2)), why_not_editable(None)
+    ('', 'There is no model yet.')
+    """
+    if graph is None:
+        return "There is no model yet."
+    if graph.has_choices:
+        return (
+            "Operations have several implementations here: what is kept does not say which of them run. Choose “none” "
+            "under Implementations to edit by hand."
+        )
+    return ""
+
+
+def why_not_changeable(graph: Graph, stage: int, value: int) -> str:
+    """Why a value can be neither kept into a stage nor dropped, or "".
+
+    >>> from remat_explorer.instances import linear
+    >>> why_not_changeable(linear(2), 3, 1), why_not_changeable(linear(2), 1, 1)
+    ('', "'v1' is computed in stage 1 first, and can be kept from stage 2 on")
+    """
+    name, first = graph.values[value].name, int(graph.producer[value])
+    if not 0 <= stage < graph.n:
+        return f"there is no stage {stage}; the stages are 0 to {graph.n - 1}"
+    if graph.persistent[value]:
+        return f"{name!r} is {persistent_kind(name)}: once computed, it stays in memory to the end"
+    if not graph.readers[value]:
+        return f"no operation reads {name!r}, so it is never kept"
+    if stage <= first:
+        return f"{name!r} is computed in stage {first} first, and can be kept from stage {first + 1} on"
+    return ""
+
+
+def _groups_of(condensed: Condensed) -> dict[int, int]:
+    """The group of each value that has one; the others persist, or nobody reads them.
+
+    >>> from remat_explorer.instances import linear
+    >>> _groups_of(Condensed.of(linear(2)))
+    {0: 0, 1: 1, 2: 2, 3: 3}
+    """
+    graph = condensed.graph
+    group = {(int(graph.producer[v]), graph.readers[v]): number for number, v in enumerate(condensed.member)}
+    kept = [v for v in range(len(graph.values)) if graph.readers[v] and not graph.persistent[v]]
+    return {v: group[int(graph.producer[v]), graph.readers[v]] for v in kept}
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +100,8 @@ class EditedSchedule:
     kept: np.ndarray
     least: np.ndarray
     checked: Checked
-    done: tuple[Cells, ...] = ()
-    undone: tuple[Cells, ...] = ()
+    done: tuple[_Cells, ...] = ()
+    undone: tuple[_Cells, ...] = ()
 
     @staticmethod
     def of(schedule: Schedule) -> EditedSchedule:
@@ -62,7 +110,7 @@ class EditedSchedule:
         Raises:
             ScheduleError: if schedules of its graph cannot be edited, or it has other stages than these.
         """
-        if reason := no_editing(schedule.graph):
+        if reason := why_not_editable(schedule.graph):
             raise ScheduleError(reason)
         condensed = Condensed.of(schedule.graph)
         nothing = np.zeros((condensed.n, condensed.groups), dtype=bool)
@@ -155,11 +203,11 @@ class EditedSchedule:
 
     def refusal(self, stage: int, value: int) -> str:
         """Why a value can be neither kept into a stage nor dropped, or ""."""
-        return refusal(self.graph, stage, value)
+        return why_not_changeable(self.graph, stage, value)
 
     @cached_property
     def _groups(self) -> dict[int, int]:
-        return groups_of(self.condensed)
+        return _groups_of(self.condensed)
 
     def _group(self, stage: int, value: int) -> int:
         if reason := self.refusal(stage, value):
@@ -203,7 +251,7 @@ class EditedSchedule:
         computed = runs[:, self.condensed.producer[group]]
         return computed, computed | runs[:, list(self.condensed.readers[group])].any(axis=1)
 
-    def _difference(self, schedule: Schedule) -> Cells:
+    def _difference(self, schedule: Schedule) -> _Cells:
         """The cells in which another schedule keeps what is not kept here, or the other way round."""
         if schedule.S.shape != (self.condensed.n, len(self.graph.values)):
             raise ScheduleError(
@@ -216,10 +264,10 @@ class EditedSchedule:
             kept[first:, group] |= schedule.S[first:, value]
         return np.argwhere(kept != self.kept)
 
-    def _stepped(self, cells: Cells) -> EditedSchedule:
-        return self._flipped(cells, (*self.done, cells)[-MOST:], ()) if len(cells) else self
+    def _stepped(self, cells: _Cells) -> EditedSchedule:
+        return self._flipped(cells, (*self.done, cells)[-_MAX_STEPS:], ()) if len(cells) else self
 
-    def _flipped(self, cells: Cells, done: tuple[Cells, ...], undone: tuple[Cells, ...]) -> EditedSchedule:
+    def _flipped(self, cells: _Cells, done: tuple[_Cells, ...], undone: tuple[_Cells, ...]) -> EditedSchedule:
         """With other cells; a row of the least R depends on two rows of what is kept, and only these are made anew."""
         kept = self.kept.copy()
         kept[cells[:, 0], cells[:, 1]] ^= True
@@ -232,8 +280,8 @@ def _with(
     kept: np.ndarray,
     least: np.ndarray,
     rows: list[int] | range,
-    done: tuple[Cells, ...],
-    undone: tuple[Cells, ...],
+    done: tuple[_Cells, ...],
+    undone: tuple[_Cells, ...],
 ) -> EditedSchedule:
     """An edited schedule whose least R differs from ``least`` in some rows at most."""
     least, none = least.copy(), np.zeros(condensed.groups, dtype=bool)

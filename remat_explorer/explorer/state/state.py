@@ -1,7 +1,11 @@
-"""What the explorer knows. No widget lives here: views observe it, controllers change it, people script it."""
+"""What the explorer knows. No widget lives here: views observe it, controllers change it, people script it.
+
+`State` is everything that can change; `Status` is its status line, `FitQuestion` the question of the panel *Fit*.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,13 +14,22 @@ from typing import Any
 import traitlets as t
 
 from remat_explorer.errors import QuantityError, UnknownNameError
-from remat_explorer.explorer.state import searching, stepping, zooming
-from remat_explorer.explorer.state.answers import Answers
 from remat_explorer.explorer.state.edited_schedule import EditedSchedule
-from remat_explorer.explorer.state.fitting import Fitting
-from remat_explorer.explorer.state.folding import Folding
-from remat_explorer.explorer.state.implementations import NONE, allowed_kinds, read_implementations
-from remat_explorer.explorer.state.status import Status
+from remat_explorer.explorer.state.implementation_choices import (
+    NONE,
+    KnownSolutions,
+    allowed_kinds,
+    parse_implementations,
+)
+from remat_explorer.explorer.state.navigation import (
+    Folding,
+    clip_zoom,
+    find_operations,
+    last_computation,
+    nearest_computation,
+    next_found,
+    stage_of_computation,
+)
 from remat_explorer.figures.palette import Theme
 from remat_explorer.graph import Graph
 from remat_explorer.offsets import Arena
@@ -27,9 +40,72 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import STRATEGIES, Frontier, MinimumBudget
 
+# Keys of `remat_explorer.fit.optimizers.OPTIMIZERS`, which is imported with torch, for which no screen should wait.
+OPTIMIZERS = ("adamw", "adam", "adam8bit", "adafactor", "lion", "momentum", "sgd")
+PRECISIONS = ("bfloat16", "float32", "autocast")
 PICTURES = ("matrices", "memory", "model", "case")
 PANELS = ("fit", "explain", "plan", "peak", "ways", "solver", "compare", "edit", "execution")
 BUDGETS = ("budget", "dragged")  # of which `State.shown_budget` is one
+
+
+class Status(t.HasTraits):
+    """What is going on, in one sentence; changes of all its traits are told one at a time, from whichever thread.
+
+    >>> status = Status()
+    >>> status.refuse("'x' is not a batch size")
+    >>> status.status, status.tone
+    ("'x' is not a batch size", 'error')
+    >>> status.accept()
+    >>> status.status, status.tone
+    ('Ready.', 'plain')
+    """
+
+    status = t.Unicode("Ready.", help="What the explorer is doing, or what came of it.")
+    tone = t.Enum(("plain", "good", "warning", "error"), "plain", help="How the status is meant.")
+
+    def __init__(self, **settings: Any) -> None:
+        self.lock = threading.RLock()
+        self._refusal, self._before = "", ("Ready.", "plain")  # why an entry was refused, and what was said before it
+        super().__init__(**settings)
+
+    def notify_change(self, change: Any) -> None:
+        """Tell the observers, one change at a time: workers and clicks change the state from different threads."""
+        with self.lock:
+            super().notify_change(change)
+
+    def say(self, status: str, tone: str = "plain") -> None:
+        """Put a sentence into the status line."""
+        with self.lock:
+            self.tone = tone
+            self.status = status
+
+    def refuse(self, status: str) -> None:
+        """Say why an entry was not taken; the next one that is taken brings back what the status line said before."""
+        with self.lock:
+            before = self._before if self.status == self._refusal else (self.status, self.tone)
+            self._refusal, self._before = status, before
+            self.say(status, "error")
+
+    def accept(self) -> None:
+        """An entry was taken: why an earlier one was not is over."""
+        with self.lock:
+            if self._refusal and self.status == self._refusal:
+                self.say(*self._before)
+            self._refusal = ""
+
+
+class FitQuestion(t.HasTraits):
+    """Memory and recipe of the question whether a training step fits, what is being done for it, and the answer."""
+
+    fit_memory = t.Unicode("24 GB", help="Memory of the device, such as '24 GB'.")
+    fit_optimizer = t.Enum(OPTIMIZERS, "adamw", help="Whose state has to fit, too.")
+    fit_precision = t.Enum(PRECISIONS, "bfloat16", help="Of a model of the zoo.")
+    fit_master_weights = t.Bool(False, help="Whether a float32 copy of parameters in half precision is kept.")
+    fit_full_gradients = t.Bool(False, help="Whether gradients are kept in float32.")
+    fit_asked = t.Bool(False, help="Whether an answer is wanted; False once it is there, or to give it up.")
+    fit_doing = t.Unicode("", help="What is being done for the answer; empty where nothing is.")
+    fit_refusal = t.Unicode("", help="Why there is no answer, or empty.")
+    fitted: Any = t.Any(None, help="The answer, a `remat_explorer.fit.Fit`, or None.")
 
 
 @dataclass(frozen=True)
@@ -41,12 +117,12 @@ class HistoryPoint:
     lower_bound: float | None
 
 
-def optional(kind: type, help: str) -> Any:
+def _optional(kind: type, help: str) -> Any:
     """A trait that is an instance of ``kind`` or None."""
     return t.Instance(kind, allow_none=True, help=help)
 
 
-class State(Fitting, Folding, Status):
+class State(FitQuestion, Folding, Status):
     """Everything that can change while someone explores, each under one name.
 
     >>> import remat_explorer as rx
@@ -97,7 +173,7 @@ class State(Fitting, Folding, Status):
     map_colours = t.Enum(("kind", "layer"), "kind", help="What the colours of the memory map say.")
     moment: Any = t.Any(None, help="What the memory is compared with: a stage, 'peaks' of two schedules, or None.")
     zoom: Any = t.Tuple(default_value=(), help="Part of the matrices: first and last stage, first and last operation.")
-    search = t.Unicode("", help="Words that describe the operations to be found, as in `searching.find`.")
+    search = t.Unicode("", help="Words that describe the operations to be found, as in `find_operations`.")
     found: Any = t.Tuple(default_value=(), help="Operations that `search` finds, ascending.")
     speed = t.Enum((1, 2, 4), 1, help="How many times faster than usual the stages play.")
     scenes: Any = t.Tuple(default_value=(), help="What is presented: a `scenes.Scene` after the other.")
@@ -106,26 +182,26 @@ class State(Fitting, Folding, Status):
     hint = t.Int(0, min=0, max=6, help="Step of the guided tour, from 1; 0 is closed.")
 
     # What is known about the model.
-    graph: Graph | None = optional(Graph, "The training graph.")
+    graph: Graph | None = _optional(Graph, "The training graph.")
     inputs = t.Any(None, help="The module that Execute runs with its example inputs (`loading.Inputs`), or None.")
     no_execution = t.Unicode("", help="Why Execute is not possible; empty when it is.")
     costs_are_measured = t.Bool(False, help="Whether costs and workspace of `graph` were measured on the device.")
-    smallest: MinimumBudget | None = optional(MinimumBudget, "Between which budgets the graph starts to be feasible.")
+    smallest: MinimumBudget | None = _optional(MinimumBudget, "Between which budgets the graph starts to be feasible.")
     checkpoint_all_peak = t.Int(0, help="Peak of the schedule that keeps everything, bytes.")
 
     # What has been found.
-    schedule: Schedule | None = optional(Schedule, "The schedule on the screen: incumbent or result.")
-    solution: Solution | None = optional(Solution, "The solution on the screen; None while it is an incumbent.")
-    answer: Solution | None = optional(Solution, "What the last solve returned, infeasible included.")
+    schedule: Schedule | None = _optional(Schedule, "The schedule on the screen: incumbent or result.")
+    solution: Solution | None = _optional(Solution, "The solution on the screen; None while it is an incumbent.")
+    answer: Solution | None = _optional(Solution, "What the last solve returned, infeasible included.")
     measurement = t.Any(None, help="The measurement of `solution`, or None.")
     drawings = t.Int(
         0, help="How often the measured memory has drawn itself over the prediction; one more draws it anew."
     )
     shortage = t.Unicode("", help="Why the last execution ran out of memory, or empty.")
-    arena: Arena | None = optional(Arena, "Where everything of the plan on the screen lies, while the map is shown.")
-    other: Solution | None = optional(Solution, "The solution that the one on the screen is compared with, or None.")
-    editing: EditedSchedule | None = optional(EditedSchedule, "The schedule that a person edits by hand, or None.")
-    frontier: Frontier | None = optional(Frontier, "The trade-off curve, as far as it is known.")
+    arena: Arena | None = _optional(Arena, "Where everything of the plan on the screen lies, while the map is shown.")
+    other: Solution | None = _optional(Solution, "The solution that the one on the screen is compared with, or None.")
+    editing: EditedSchedule | None = _optional(EditedSchedule, "The schedule that a person edits by hand, or None.")
+    frontier: Frontier | None = _optional(Frontier, "The trade-off curve, as far as it is known.")
     history = t.Tuple(default_value=(), help="How the last solve went: a `HistoryPoint` for each step it reported.")
 
     # What is going on.
@@ -142,9 +218,9 @@ class State(Fitting, Folding, Status):
         for name in settings:
             if not self.has_trait(name):
                 raise UnknownNameError("setting", name, self.trait_names())
-        self._answers: Answers | None = None
-        self.looked: tuple[int, int] = (0, 0)  # stage and value that nobody chose
-        self.usual_strategy = ""  # what was chosen before a graph with choices asked for "monet"
+        self._known_solutions: KnownSolutions | None = None
+        self.auto_selection: tuple[int, int] = (0, 0)  # stage and value that nobody chose
+        self.strategy_without_choices = ""  # what was chosen before a graph with choices asked for "monet"
         super().__init__(**settings)
 
     @contextmanager
@@ -159,7 +235,7 @@ class State(Fitting, Folding, Status):
             self.inputs = self.smallest = self.schedule = self.solution = self.answer = self.measurement = None
             self.arena = self.other = self.editing = self.frontier = self.fitted = self.moment = self.graph = None
             self.history = self.scenes = ()
-            self._answers = None
+            self._known_solutions = None
 
     @property
     def plan(self) -> Plan | None:
@@ -182,12 +258,12 @@ class State(Fitting, Folding, Status):
         return allowed_kinds(self.graph, self.implementations)
 
     @property
-    def answers(self) -> Answers:
+    def known_solutions(self) -> KnownSolutions:
         """What is known of the loaded graph for any set of kinds."""
         assert self.graph is not None
-        if self._answers is None or self._answers.graph is not self.graph:
-            self._answers = Answers(self.graph)
-        return self._answers
+        if self._known_solutions is None or self._known_solutions.graph is not self.graph:
+            self._known_solutions = KnownSolutions(self.graph)
+        return self._known_solutions
 
     def set_budget(self, text: str | int | float) -> None:
         """Set the budget from bytes, "1.5 GiB", "60%" of the checkpoint-all peak, or "smallest".
@@ -228,20 +304,20 @@ class State(Fitting, Folding, Status):
     def select_found(self, by: int = 1) -> None:
         """Select the next operation that `search` has found, or with ``by`` -1 the one before."""
         current = int(self.graph.producer[self.value]) if self.graph and self.graph.values else 0
-        k = searching.next_found(self.found, current, by)
+        k = next_found(self.found, current, by)
         if k is not None:
             self.select_operation(k)
 
     @t.observe("search", "graph")
     def _find(self, change: Any) -> None:
         try:
-            self.found = searching.find(self.graph, self.search) if self.graph else ()
+            self.found = find_operations(self.graph, self.search) if self.graph else ()
         except QuantityError:  # a size that is still being typed; the search field says so
             self.found = ()
 
     @t.validate("implementations")
     def _implementations_known(self, proposal: Any) -> str | tuple[str, ...]:
-        return read_implementations(proposal["value"], self.graph)
+        return parse_implementations(proposal["value"], self.graph)
 
     @t.validate("zoom")
     def _zoom_inside(self, proposal: Any) -> tuple[int, ...]:
@@ -249,7 +325,7 @@ class State(Fitting, Folding, Status):
             return tuple(proposal["value"])  # clipped when there is a schedule
         compared = self.other.schedule if self.other else None
         stages = max(self.schedule.stages, compared.stages if compared else 0)
-        return zooming.clip(proposal["value"], stages, self.schedule.graph.n)
+        return clip_zoom(proposal["value"], stages, self.schedule.graph.n)
 
     @t.observe("schedule", "other")
     def _zoom_again(self, change: Any) -> None:
@@ -265,17 +341,17 @@ class State(Fitting, Folding, Status):
     @t.observe("stage", "schedule")
     def _step_there(self, change: Any) -> None:
         """A stage that is selected has been computed to its end."""
-        if self.schedule is not None and stepping.stage_of(self.schedule, self.computation) != self.stage:
-            self.computation = stepping.last_of(self.schedule, self.stage)
+        if self.schedule is not None and stage_of_computation(self.schedule, self.computation) != self.stage:
+            self.computation = last_computation(self.schedule, self.stage)
 
     @t.observe("computation")
     def _stage_of_step(self, change: Any) -> None:
         if self.schedule is not None:
-            self.stage = stepping.stage_of(self.schedule, self.computation)
+            self.stage = stage_of_computation(self.schedule, self.computation)
 
     @t.validate("computation")
     def _computation_inside(self, proposal: Any) -> int:
-        return 0 if self.schedule is None else stepping.inside(self.schedule, proposal["value"])
+        return 0 if self.schedule is None else nearest_computation(self.schedule, proposal["value"])
 
     @t.validate("scene")
     def _scene_inside(self, proposal: Any) -> int:

@@ -9,33 +9,29 @@ from typing import Any
 
 from remat_explorer.entry_checks import Seconds, require_arguments
 from remat_explorer.errors import SolutionError, UnknownNameError
-from remat_explorer.explorer.state.implementations import ALL, NONE, needs_capture
-from remat_explorer.explorer.state.places import place_of
-from remat_explorer.explorer.state.questions import forget_selection
-from remat_explorer.explorer.state.scenes import Scene, usual_scenes
+from remat_explorer.explorer.state.implementation_choices import ALL, NONE, needs_capture
+from remat_explorer.explorer.state.navigation import resolve_index
 from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.state.strategy_choice import forget_default_implementations
 from remat_explorer.explorer.work.background import Background
-from remat_explorer.explorer.work.by_hand import ByHand
-from remat_explorer.explorer.work.choosing import choose, show_kinds
-from remat_explorer.explorer.work.comparing import swap
-from remat_explorer.explorer.work.editing import watch
+from remat_explorer.explorer.work.background_searches import Improver, Placer, Sweeper
+from remat_explorer.explorer.work.editing import EditingMethods, follow_editing
 from remat_explorer.explorer.work.executing import execute
-from remat_explorer.explorer.work.fitting import Asking, Fitter
-from remat_explorer.explorer.work.improver import Improver
-from remat_explorer.explorer.work.kept_looks import KeptLooks
+from remat_explorer.explorer.work.exploration_cache import ExplorationCache
+from remat_explorer.explorer.work.fit_answers import FitMethods, FitWorker
 from remat_explorer.explorer.work.loading import load
-from remat_explorer.explorer.work.placing import Placer
-from remat_explorer.explorer.work.presenting import Presenting
+from remat_explorer.explorer.work.model_sources import ModelSources
+from remat_explorer.explorer.work.scenes import Scene, ScenePlayer, default_scenes
+from remat_explorer.explorer.work.schedule_comparison import swap_compared
+from remat_explorer.explorer.work.screen import choose_solution, show_known_for_kinds
 from remat_explorer.explorer.work.solving import solve
-from remat_explorer.explorer.work.sources import Sources
-from remat_explorer.explorer.work.sweeper import Sweeper
 from remat_explorer.solution import Solution
 
-PATIENCE = 5.0  # seconds for work to end: a module's own code may go on for longer
-FIRST = 4.0  # seconds for the optimum of the network that is shown where nobody has chosen one
+_CLOSE_SECONDS = 5.0  # seconds for work to end: a module's own code may go on for longer
+_FIRST_SECONDS = 4.0  # seconds for the optimum of the network that is shown where nobody has chosen one
 
 
-class Driver(ByHand, Asking):
+class Driver(EditingMethods, FitMethods):
     """Loads, sweeps, improves, solves and executes on one state, all in the background.
 
     Args:
@@ -49,7 +45,7 @@ class Driver(ByHand, Asking):
 
     >>> import remat_explorer as rx
     >>> state = State(improve=False)
-    >>> driver = Driver(state, Sources(graph=rx.linear(8)))
+    >>> driver = Driver(state, ModelSources(graph=rx.linear(8)))
     >>> driver.wait(60) and driver.wait_for_sweep(60)
     True
     >>> state.budget = 4
@@ -60,17 +56,17 @@ class Driver(ByHand, Asking):
     (3, 3)
     """
 
-    def __init__(self, state: State, sources: Sources, budget: str | int | float | None = None) -> None:
+    def __init__(self, state: State, sources: ModelSources, budget: str | int | float | None = None) -> None:
         self.state, self._sources, self._wish = state, sources, budget
         self._adopting = False
         state.model = sources.first
         if sources.has_choices and state.implementations == NONE:
             state.implementations = ALL
         self._background = Background(state)
-        self._presenting = Presenting(state, self.execute)
+        self._presenting = ScenePlayer(state, self.execute)
         self._improver, self._sweeper, self._placer = Improver(state), Sweeper(state), Placer(state)
-        self._looks, self._fitter = KeptLooks(state), Fitter(state)
-        watch(state)
+        self._cache, self._fitter = ExplorationCache(state), FitWorker(state)
+        follow_editing(state)
         state.observe(self._chosen, ["model", "batch", "image", "device", "measured_costs"])
         state.observe(self._allowed, "implementations")
         self.load()
@@ -101,15 +97,15 @@ class Driver(ByHand, Asking):
         self.cancel()
 
     def close(self) -> None:
-        """End all work, wait `PATIENCE` seconds at most for it, and let go of model, graph and all that was found."""
-        state, end = self.state, time.monotonic() + PATIENCE
+        """End all work, wait a few seconds at most for it, and let go of model, graph and all that was found."""
+        state, end = self.state, time.monotonic() + _CLOSE_SECONDS
         with state.lock:  # nothing can begin in between because of what has just changed
             self.stop()
             state.unobserve_all()
         works = (self._background, self._improver, self._placer, self._fitter)
         for wait in (*(work.wait for work in works), self._sweeper.has_given_way):
             wait(max(0.0, end - time.monotonic()))
-        forget_selection(state.graph)
+        forget_default_implementations(state.graph)
         state.release()
 
     def wait(self, timeout: Seconds | None = None) -> bool:
@@ -158,7 +154,7 @@ class Driver(ByHand, Asking):
     def choose(self, solution: Solution) -> None:
         """Show a solution, such as a point of the trade-off curve, and make its budget the chosen one."""
         require_arguments(Driver.choose, locals())
-        choose(self.state, solution)
+        choose_solution(self.state, solution)
 
     def compare(self, with_: Solution | str | None) -> None:
         """Compare the solution on the screen with another one.
@@ -185,7 +181,7 @@ class Driver(ByHand, Asking):
 
     def swap(self) -> None:
         """Put the compared solution on the screen, and compare with the one that was there."""
-        swap(self.state)
+        swap_compared(self.state)
 
     def play(self, playing: bool = True) -> None:
         """Play the stages one after the other where the explorer is shown, or stop that."""
@@ -200,7 +196,7 @@ class Driver(ByHand, Asking):
         """
         require_arguments(Driver.present, locals())
         with self.state.at_once():
-            self.state.scenes = usual_scenes(self.state) if scenes is None else tuple(scenes)
+            self.state.scenes = default_scenes(self.state) if scenes is None else tuple(scenes)
             self.state.scene = 0
 
     def select(
@@ -222,9 +218,9 @@ class Driver(ByHand, Asking):
         if graph is None:
             return
         if operation is not None:
-            state.select_operation(place_of("operation", operation, [node.name for node in graph.operations]))
+            state.select_operation(resolve_index("operation", operation, [node.name for node in graph.operations]))
         if value is not None:
-            state.value = place_of("value", value, [entry.name for entry in graph.values])
+            state.value = resolve_index("value", value, [entry.name for entry in graph.values])
         if stage is not None:
             state.stage = stage
 
@@ -254,7 +250,7 @@ class Driver(ByHand, Asking):
             self.load()
         elif graph.has_choices:
             self.cancel()
-            if not show_kinds(state):
+            if not show_known_for_kinds(state):
                 self._background.start("solving", partial(solve, state))
 
     def _adopt(self, batch: int, image: Any) -> None:
@@ -265,7 +261,7 @@ class Driver(ByHand, Asking):
 
     def _load(self, cancelled: Any) -> None:
         state, wish = self.state, self._wish
-        optimum = FIRST if self._sources.nothing_chosen and state.model == self._sources.first else None
+        optimum = _FIRST_SECONDS if self._sources.nothing_chosen and state.model == self._sources.first else None
         loaded = load(state, self._sources.load, cancelled, wish, optimum)
         if loaded is None:
             return

@@ -1,14 +1,22 @@
-"""Execute the solution on the screen, and say in one line how prediction and measurement agree."""
+"""Execute the solution on the screen, and say how prediction and measurement agree.
+
+What is explored with estimated costs gets measured ones before it runs, so that its prediction has all workspace. What
+is on the screen is what runs, and the budget stays the one that was chosen, whether they still fit or not.
+"""
 
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.measuring_first import measure_first, missing_words
+from remat_explorer.explorer.work.loading import find_budget_marks, measure_costs, show_keep_all
+from remat_explorer.explorer.work.screen import add_to_frontier, show_schedule
+from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead
+from remat_explorer.solution import Status
 
 
 def execute(state: State, cancelled: threading.Event) -> None:
@@ -20,7 +28,7 @@ def execute(state: State, cancelled: threading.Event) -> None:
     from remat_explorer.runtime import measure
 
     state.shortage, state.panel = "", "execution"
-    if not measure_first(state, cancelled):
+    if not _measure_costs_first(state, cancelled):
         return
     solution = state.solution
     assert solution is not None
@@ -34,37 +42,25 @@ def execute(state: State, cancelled: threading.Event) -> None:
     try:
         state.measurement = measurement = measure(
             solution,
-            *inputs.given,
+            *inputs.arguments,
             device=state.device,
             on_progress=advance,
             cancelled=cancelled.is_set,
         )
     except OutOfMemoryError as error:
-        report_shortage(state, error)
+        _report_shortage(state, error)
         return
     except ExecutionError:
         if not cancelled.is_set():
             raise
         state.say("Cancelled the execution; the schedule stays on the screen.", "warning")
         return
-    missing = missing_words(state)
-    said = " ".join(["Executed.", validation(measurement), *([f"· {missing}."] if missing else [])])
+    missing = describe_excess(state)
+    said = " ".join(["Executed.", describe_validation(measurement), *([f"· {missing}."] if missing else [])])
     state.say(said, "good" if measurement.sound else "warning")
 
 
-def report_shortage(state: State, error: OutOfMemoryError) -> None:
-    """Running out of memory is a result: it is shown as one, at the stage where it happened."""
-    state.measurement, state.shortage = None, str(error)
-    at = ""
-    if error.statement is not None and state.plan is not None:
-        statement = state.plan.statements[error.statement]
-        state.stage = statement.stage
-        at = f" at {state.plan.text(statement)!r} in stage {statement.stage}"
-    state.panel = "execution"
-    state.say(f"Memory ran out{at}: choose a smaller budget or batch. The panel says what was in memory.", "warning")
-
-
-def validation(measurement: Any) -> str:
+def describe_validation(measurement: Any) -> str:
     """Predicted and measured, side by side.
 
     Args:
@@ -87,3 +83,129 @@ def validation(measurement: Any) -> str:
     if measurement.missing:
         words.append(f"not compared: {measurement.missing}")
     return " · ".join(words)
+
+
+def describe_proof(measurement: Any) -> str:
+    """Memory as it was predicted and measured, gradients, and memory beside plain PyTorch's.
+
+    Args:
+        measurement: a `remat_explorer.runtime.Measurement`.
+
+    Returns:
+        One line such as "14.0 MiB predicted, 14.0 MiB measured; gradients equal bit for bit; 41 % less memory than
+        plain PyTorch". A budget that was passed and results that differ are said in capitals.
+    """
+    parts = [f"{format_bytes(measurement.predicted_peak)} predicted, {format_bytes(measurement.peak)} measured"]
+    highest = max(measurement.peak, measurement.generated_peak)
+    if not measurement.within_budget:
+        which = "" if measurement.peak > measurement.budget else f"{format_bytes(highest)} in the timed runs, "
+        parts[0] += f", {which}ABOVE the budget of {format_bytes(measurement.budget)}"
+    if measurement.eager is None:
+        parts.append(f"not compared with plain PyTorch: {measurement.missing or 'it did not run'}")
+        return "; ".join(parts)
+    parts += [_results(measurement.eager.comparison), _beside(highest, measurement.eager.peak)]
+    return "; ".join(parts)
+
+
+def describe_excess(state: State) -> str:
+    """By how much the solution on the screen exceeds its budget, and what would hold, in words; "" if it fits.
+
+    >>> describe_excess(State())
+    ''
+    """
+    shown = state.solution
+    if shown is None or shown.peak is None or shown.peak <= shown.budget:
+        return ""
+    nearest, budget = nearest_feasible_budget(state), format_bytes(shown.budget)
+    words = (
+        f"The schedule needs {format_bytes(shown.peak)}, {format_bytes(shown.peak - shown.budget)} more than {budget}"
+    )
+    if nearest == shown.budget == state.budget:
+        return f"{words}; another one is known that fits"
+    return f"{words}; the nearest budget with a known schedule is {format_bytes(nearest)}" if nearest else words
+
+
+def nearest_feasible_budget(state: State) -> int:
+    """The smallest budget, in bytes, not below the state's, within which a schedule is known; 0 if none is."""
+    best = state.frontier.best(state.budget) if state.frontier is not None else None
+    if best is not None:
+        return state.budget
+    peaks = [point.peak for point in state.frontier.nondominated()] if state.frontier is not None else []
+    known = [peak for peak in peaks if peak is not None]
+    return min(known, default=0)
+
+
+def _measure_costs_first(state: State, cancelled: threading.Event) -> bool:
+    """Measure costs and workspace; schedule and budget stay, and the prediction is that of the measured workspace.
+
+    Where costs were measured before, were chosen to be estimates, or cannot be measured, nothing changes.
+
+    Args:
+        state: with a solution and inputs; where costs were measured, its graph is another one then.
+        cancelled: ends the measuring, and nothing has changed.
+
+    Returns:
+        Whether to go on; if not, the status line says why.
+    """
+    graph, shown, inputs = state.graph, state.solution, state.inputs
+    if state.measured_costs is not None or state.costs_are_measured or graph is None or inputs is None:
+        return True
+    assert shown is not None
+    measured, _ = measure_costs(state, graph, inputs, cancelled)
+    if cancelled.is_set():
+        state.say("Cancelled the execution while costs were measured; the schedule stays on the screen.", "warning")
+        return False
+    if measured is graph:
+        return True
+    assert shown.schedule is not None
+    stage, value = state.stage, state.value
+    schedule = shown.schedule.on(measured)
+    carried = replace(shown, graph=measured, schedule=schedule, status=Status.FEASIBLE, lower_bound=None)
+    keep_all = show_keep_all(state, inputs, measured)
+    show_schedule(state, schedule, carried)
+    state.costs_are_measured = True
+    find_budget_marks(state, keep_all, is_known=True, keeps_budget=True)
+    known = replace(carried, budget=max(carried.budget, Plan.peak_of(schedule)))
+    add_to_frontier(state, measured, [known], kinds=state.kinds)
+    state.stage, state.value = stage, value
+    return not cancelled.is_set()
+
+
+def _results(compared: Any) -> str:
+    """The gradients in words, and what else is not plain PyTorch's."""
+    if compared.equal:
+        return "gradients equal bit for bit"
+    others = {
+        "the loss": compared.loss_difference == 0,
+        "buffers": compared.buffers_equal,
+        "the random state": compared.random_state_equal,
+    }
+    differ = [name for name, equal in others.items() if not equal]
+    if not compared.gradients_equal or not differ:
+        return f"gradients {compared.gradients_text}"
+    last = f"{', '.join(differ[:-1])} and {differ[-1]}" if len(differ) > 1 else differ[0]
+    return f"gradients equal bit for bit, but {last} DIFFER{'' if len(differ) > 1 or last == 'buffers' else 'S'}"
+
+
+def _beside(peak: int, plain: int) -> str:
+    """How much less or more a peak is than plain PyTorch's.
+
+    >>> _beside(59, 100), _beside(103, 100), _beside(100, 100)
+    ('41 % less memory than plain PyTorch', '3 % more memory than plain PyTorch', 'as much memory as plain PyTorch')
+    """
+    share = 100 * (1 - peak / plain) if plain else 0.0
+    if abs(share) < 0.5:
+        return "as much memory as plain PyTorch"
+    return f"{abs(share):.0f} % {'less' if share > 0 else 'more'} memory than plain PyTorch"
+
+
+def _report_shortage(state: State, error: OutOfMemoryError) -> None:
+    """Running out of memory is a result: it is shown as one, at the stage where it happened."""
+    state.measurement, state.shortage = None, str(error)
+    at = ""
+    if error.statement is not None and state.plan is not None:
+        statement = state.plan.statements[error.statement]
+        state.stage = statement.stage
+        at = f" at {state.plan.text(statement)!r} in stage {statement.stage}"
+    state.panel = "execution"
+    state.say(f"Memory ran out{at}: choose a smaller budget or batch. The panel says what was in memory.", "warning")

@@ -1,4 +1,4 @@
-"""Solve in a process of its own, show every incumbent, and say how good it is."""
+"""Solve in a process of its own, show every incumbent, keep its history, and say how good the result is."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from remat_explorer.errors import SolverError
-from remat_explorer.explorer.state.frontiers import join
-from remat_explorer.explorer.state.history import with_progress
-from remat_explorer.explorer.state.questions import StateQuestion, question_of, remark_on
-from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.state.words import strategy_words
+from remat_explorer.explorer.state.state import HistoryPoint, State
+from remat_explorer.explorer.state.strategy_choice import SolveRequest, describe_strategy, remark_on, solve_request
+from remat_explorer.explorer.work.screen import add_to_frontier, describe_result, show_schedule
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
@@ -22,7 +20,8 @@ from remat_explorer.solvers import STRATEGIES, Frontier
 from remat_explorer.solvers.base import Answer, Progress
 from remat_explorer.solvers.registry import method_of
 
-STAYS = "The screen shows the schedule from before."
+MAX_HISTORY = 400  # moments that are kept of one solve
+_STAYS = "The screen shows the schedule from before."
 POLL = 0.1  # seconds; also how long Cancel may go unheard
 
 
@@ -43,70 +42,91 @@ def solve(state: State, cancelled: threading.Event) -> None:
     state.say(f"Solving {state.model} within {format_bytes(budget)}: starting {state.strategy}…")
     state.history = ()
     limits = {"time_limit": state.time_limit, "solver": state.solver}
-    question = question_of(state, _options(state))
-    known = known_answer(state, question, budget)
-    settings = {**limits, **question.options}
-    job = SolveJob.start(question.graph, budget, state.strategy, cache=True, known=known, **settings)
+    request = solve_request(state, _options(state))
+    known = warm_start(state, request, budget)
+    settings = {**limits, **request.options}
+    job = SolveJob.start(request.graph, budget, state.strategy, cache=True, known=known, **settings)
     shown = None
     try:
         while not job.done:
             if cancelled.wait(POLL):
                 job.cancel()
                 break
-            reports = _on_graph(question, job.poll())
+            reports = _on_graph(request, job.poll())
             with state.lock:  # other kinds may be chosen meanwhile, and what is known for them is on the screen then
-                shown = _hear(state, reports, shown) if state.kinds == kinds else shown
-        last_reports = _on_graph(question, job.poll())
-        solution = question.solution(job.solution())
+                shown = _record(state, reports, shown) if state.kinds == kinds else shown
+        last_reports = _on_graph(request, job.poll())
+        solution = request.solution_on_graph(job.solution())
         before = state.frontier
-        join(state, graph, [solution], kinds=question.kinds)
+        add_to_frontier(state, graph, [solution], kinds=request.kinds)
         was_known = solution.schedule is not None and solution.status is Status.OPTIMAL and job.was_known
         known_words = "its schedule was known before" if was_known else ""
         remarks = [remark for remark in (remark_on(graph, solution), known_words, *job.remarks) if remark]
         with state.lock:
             if state.kinds == kinds:
-                _hear(state, last_reports, shown)
-                shown_answer = question.shown(solution, kinds)
-                cheaper = _cheaper(state, best_of(before, budget), shown_answer)
+                _record(state, last_reports, shown)
+                shown_answer = request.without_unproven_bound(solution, kinds)
+                cheaper = _cheaper(state, _best_within(before, budget), shown_answer)
                 _finish(state, shown_answer, cancelled.is_set(), job.from_cache, remarks, bool(job.remarks), cheaper)
     finally:
-        prepare()
+        prepare_process()
 
 
-def wants_the_cheapest(state: State) -> bool:
+def warm_start(state: State, request: SolveRequest, budget: int) -> Answer:
+    """What is known of a request on the state's graph: the curve's schedule and bound, or that on the screen.
+
+    Where the strategy is asked about default implementations alone, or for implementations by name, the curve is about
+    others.
+    """
+    if request.selection is not None:
+        return Answer(None)
+    best, shown = _best_within(state.frontier, budget), state.schedule
+    schedules = [] if best is None or best.schedule is None else [best.schedule]
+    if shown is not None and shown.graph is state.graph and Plan.peak_of(shown) <= budget:
+        schedules.append(shown)
+    bound = best.lower_bound if best is not None and request.kinds == state.kinds else None
+    return Answer(min(schedules, key=lambda schedule: schedule.cost, default=None), bound)
+
+
+def prepare_process() -> None:
+    """Start the next solve's process now; what keeps it from starting is said by the solve that needs it."""
+    from remat_explorer.solvers.jobs.solve_job import SolveJob
+
+    with contextlib.suppress(SolverError):
+        SolveJob.prepare()
+
+
+def extend_history(history: tuple[HistoryPoint, ...], progress: Progress) -> tuple[HistoryPoint, ...]:
+    """The history with one more report.
+
+    Of a stretch in which nothing changed the first and the last moment stay; beyond `MAX_HISTORY` every other one goes,
+    but for the first and the last.
+
+    >>> history = ()
+    >>> for second in range(5):
+    ...     history = extend_history(history, Progress(second, "searching", lower_bound=3.0 if second > 3 else 2.0))
+    >>> [(moment.seconds, moment.lower_bound) for moment in history]
+    [(0, 2.0), (3, 2.0), (4, 3.0)]
+    """
+    moment = HistoryPoint(progress.seconds, progress.cost, progress.lower_bound)
+    last = history[-2:]
+    if len(last) == 2 and all((m.cost, m.lower_bound) == (moment.cost, moment.lower_bound) for m in last):
+        history = history[:-1]
+    if len(history) >= MAX_HISTORY:
+        history = (history[0], *history[2:-1:2], history[-1])
+    return (*history, moment)
+
+
+def _seeks_optimum(state: State) -> bool:
     """Whether the strategy is asked for the cheapest schedule of all, not for one of its own kind."""
     method, graph = method_of(state.strategy), state.graph
     by_name = graph is not None and graph.has_choices and "implementations" in state.options
     return method is not None and graph is not None and method.proves_infeasible(graph) and not by_name
 
 
-def best_of(frontier: Frontier | None, budget: int) -> Solution | None:
+def _best_within(frontier: Frontier | None, budget: int) -> Solution | None:
     """The best known solution within a budget, if there is one."""
     return None if frontier is None else frontier.best(budget)
-
-
-def known_answer(state: State, question: StateQuestion, budget: int) -> Answer:
-    """What is known of a question on the state's graph: the curve's schedule and bound, or that on the screen.
-
-    Where the strategy is asked about default implementations alone, or for implementations by name, the curve is about
-    others.
-    """
-    if question.selection is not None:
-        return Answer(None)
-    best, shown = best_of(state.frontier, budget), state.schedule
-    schedules = [] if best is None or best.schedule is None else [best.schedule]
-    if shown is not None and shown.graph is state.graph and Plan.peak_of(shown) <= budget:
-        schedules.append(shown)
-    bound = best.lower_bound if best is not None and question.kinds == state.kinds else None
-    return Answer(min(schedules, key=lambda schedule: schedule.cost, default=None), bound)
-
-
-def prepare() -> None:
-    """Start the next solve's process now; what keeps it from starting is said by the solve that needs it."""
-    from remat_explorer.solvers.jobs.solve_job import SolveJob
-
-    with contextlib.suppress(SolverError):
-        SolveJob.prepare()
 
 
 def _options(state: State) -> dict[str, Any]:
@@ -120,19 +140,19 @@ def _options(state: State) -> dict[str, Any]:
     return dict(state.options)
 
 
-def _on_graph(question: StateQuestion, reports: Sequence[Progress]) -> list[Progress]:
+def _on_graph(request: SolveRequest, reports: Sequence[Progress]) -> list[Progress]:
     """Reports with their schedules on the state's graph."""
     return [
-        report if report.schedule is None else replace(report, schedule=question.schedule(report.schedule))
+        report if report.schedule is None else replace(report, schedule=request.schedule_on_graph(report.schedule))
         for report in reports
     ]
 
 
-def _hear(state: State, reports: Sequence[Progress], shown: Schedule | None) -> Schedule | None:
+def _record(state: State, reports: Sequence[Progress], shown: Schedule | None) -> Schedule | None:
     """Note all reports and show the last, which holds the best of those before it; returns its schedule."""
     history = state.history
     for report in reports:
-        history = with_progress(history, report)
+        history = extend_history(history, report)
     state.history = history
     for report in reports[-1:]:
         _show(state, report, report.schedule is not shown)
@@ -157,7 +177,7 @@ def _is_dearer(state: State, schedule: Schedule) -> bool:
     """Whether the screen shows a cheaper schedule within the budget, and the strategy is asked for the cheapest."""
     shown = state.schedule
     return (
-        wants_the_cheapest(state)
+        _seeks_optimum(state)
         and shown is not None
         and shown.graph is schedule.graph
         and Plan.peak_of(shown) <= state.budget
@@ -170,21 +190,9 @@ def _cheaper(state: State, best: Solution | None, answer: Solution) -> Solution 
 
     That happens where what is known is none of the strategy's schedules.
     """
-    if best is None or best.cost is None or not wants_the_cheapest(state):
+    if best is None or best.cost is None or not _seeks_optimum(state):
         return None
     return best if answer.cost is None or best.cost < answer.cost else None
-
-
-def show_schedule(state: State, schedule, solution: Solution | None) -> None:
-    """Put a schedule on the screen; what was measured for another one goes.
-
-    The matrices follow the schedule, which comes first; the views that follow find its solution there, too.
-    """
-    with state.at_once():
-        if schedule is not state.schedule:
-            state.schedule = schedule
-        state.solution, state.measurement, state.shortage = solution, None, ""
-        state.stage = min(state.stage, schedule.stages - 1)
 
 
 def _finish(
@@ -200,15 +208,15 @@ def _finish(
     if shown.schedule is not None:
         show_schedule(state, shown.schedule, shown)
     if solution.schedule is not None:
-        text, tone = describe(solution, was_cancelled, from_cache)
+        text, tone = describe_result(solution, was_cancelled, from_cache)
     elif was_cancelled:
         text, tone = "Cancelled before a schedule was found; the screen shows the one from before.", "warning"
     else:
         text, tone = _explain(state, solution)
         text += " Found in the cache." if from_cache else ""
     if cheaper is not None:
-        overhead, found_by = format_overhead(cheaper.overhead or 0.0), strategy_words(cheaper.strategy)
-        text = text.replace(STAYS, "").rstrip(" .")
+        overhead, found_by = format_overhead(cheaper.overhead or 0.0), describe_strategy(cheaper.strategy)
+        text = text.replace(_STAYS, "").rstrip(" .")
         text += f" · the screen shows a cheaper schedule, overhead {overhead}, found before by {found_by}"
     if is_warning:
         tone = "error" if tone == "error" else "warning"
@@ -222,29 +230,10 @@ def _explain(state: State, solution: Solution) -> tuple[str, str]:
         reason = f"{solution.strategy!r} has no schedule within {budget}"
         if smallest is not None and not remark_on(smallest.schedule.graph, solution):
             reason = smallest.explain_infeasible(solution.strategy, solution.budget)
-        return f"{reason[0].upper()}{reason[1:]}. {STAYS}", "error"
+        return f"{reason[0].upper()}{reason[1:]}. {_STAYS}", "error"
     hint = f"; the smallest budget known to be feasible is {format_bytes(smallest.known_feasible)}" if smallest else ""
     ended = f", ended by {solution.limit}" if solution.limit else ""
     return (
         f"No schedule found within {budget} in {format_seconds(solution.seconds)}{ended}{hint}. "
-        f"Give it more time or memory. {STAYS}"
+        f"Give it more time or memory. {_STAYS}"
     ), "warning"
-
-
-def describe(solution: Solution, was_cancelled: bool = False, from_cache: bool = False) -> tuple[str, str]:
-    """A result in one line, and its tone."""
-    assert solution.schedule is not None
-    assert solution.peak is not None
-    proven = solution.status is Status.OPTIMAL
-    name = {True: "Cancelled, incumbent kept", False: "Optimal" if proven else "Feasible"}[was_cancelled and not proven]
-    again, ended = solution.schedule.recomputations, [f"ended by {solution.limit}"] if solution.limit else []
-    words = [
-        name if name.lower() == solution.strategy else f"{name} ({strategy_words(solution.strategy)})",
-        f"overhead {format_overhead(solution.schedule.overhead)}",
-        f"predicted peak {format_bytes(solution.peak)} of {format_bytes(solution.budget)}",
-        f"{again} recomputation{'' if again == 1 else 's'}",
-        "no bound proven" if solution.gap is None else f"gap {format_share(solution.gap)}",
-        ("found in the cache, solved in " if from_cache else "") + format_seconds(solution.seconds),
-        *ended,
-    ]
-    return " · ".join(words), "good" if proven else "plain"

@@ -1,1 +1,0 @@
-"""What the explorer knows as files and downloads."""

@@ -1,1 +1,0 @@
-"""R, S and U on canvases, with one linked cursor."""

@@ -1,1 +1,0 @@
-"""The model's graph, drawn by the browser."""

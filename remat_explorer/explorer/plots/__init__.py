@@ -1,1 +1,0 @@
-"""The plotly figure: trade-off curve and memory timeline."""

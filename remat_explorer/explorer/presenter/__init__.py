@@ -1,1 +1,0 @@
-"""The presenter mode: scenes that fill the screen, one after the other."""

@@ -1,0 +1,406 @@
+"""What the live page holds: all that the explorer's widgets would be sent while someone explores the curve.
+
+`Recording` has the curve, `RecordedPresentation` the measured run and the scenes, `record_layouts` the model for each
+choice of folded blocks; `text_patterns` writes texts that differ in their numbers alone once, with numbers in columns.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, astuple
+from itertools import combinations
+from typing import Any
+
+from remat_explorer.explanations import first_look, values_of_stages
+from remat_explorer.explorer.budget_view import slider_range
+from remat_explorer.explorer.matrices import Frame, folded_blocks, hover_labels, kind_colours
+from remat_explorer.explorer.measured_run import describe_pace, drawing_moments, drawing_seconds
+from remat_explorer.explorer.memory_view import (
+    KEEP_EVERYTHING,
+    describe_arena,
+    map_colours,
+    map_columns,
+    map_lines,
+    map_names,
+    peak_of_other,
+)
+from remat_explorer.explorer.model_view import graph_layout, graph_picture, step_plan
+from remat_explorer.explorer.panels.explain_panel import (
+    OF_REASON,
+    OF_SCHEDULE,
+    margins,
+    source_parts,
+    stage_parts,
+    value_template,
+)
+from remat_explorer.explorer.panels.side_panel import colours, place
+from remat_explorer.explorer.plots_figure import PlotsScene
+from remat_explorer.explorer.recorded_points import (
+    BUDGET_LINES,
+    THEMES,
+    StatementPlaces,
+    record_curves,
+    record_explanations,
+    record_figures,
+)
+from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.background_searches import alignment_of
+from remat_explorer.explorer.work.executing import describe_proof
+from remat_explorer.explorer.work.scenes import Scene, complete_scene, default_scenes, fill_caption, scene_selection
+from remat_explorer.explorer.work.screen import describe_best_known
+from remat_explorer.figures.memory_map import KINDS
+from remat_explorer.figures.memory_timeline import PLACES
+from remat_explorer.figures.palette import DARK, LIGHT
+from remat_explorer.graph import Graph
+from remat_explorer.graph.repeated_blocks import repeated_blocks
+from remat_explorer.offsets import place as place_values
+from remat_explorer.permissions import Permissions
+from remat_explorer.plan import Plan
+from remat_explorer.quantities import format_bytes
+from remat_explorer.schedule import Schedule
+from remat_explorer.solution import Solution
+from remat_explorer.solvers import Frontier, MinimumBudget
+from remat_explorer.solvers.checkpoint_all import checkpoint_all
+
+FEW = 4  # repeated blocks of which each choice is laid out
+NUMBER = re.compile(r"(?<!\d)(0|[1-9]\d{0,14})(?!\d)")  # as a browser writes it, too, and that it holds exactly
+GAP = "\ue002"  # a character that no text of a model has a use for
+CHUNK = 64  # values
+PLACING = 0.3  # seconds for where the values of a point lie
+
+
+class Recording:
+    """The states of the explorer on one trade-off curve.
+
+    Args:
+        frontier: the curve; it has at least one schedule.
+        smallest: between which budgets its graph starts to be feasible.
+        keep_all: peak of the schedule that keeps everything, bytes.
+        title: the model's name.
+        permissions: whose files may be shown; None for none.
+        measurement: a `remat_explorer.runtime.Measurement` of one of the curve's schedules, or None.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers import minimum_budget, solve
+    >>> graph = linear(4)
+    >>> recording = Recording(Frontier(graph, (solve(graph, 4), solve(graph, 6))), minimum_budget(graph), 6)
+    >>> [peak for peak, *_ in recording.steps()], len(list(recording.points()))
+    ([4, 5, 6], 2)
+    """
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        smallest: MinimumBudget,
+        keep_all: int,
+        title: str = "",
+        permissions: Permissions | None = None,
+        measurement: Any = None,
+    ) -> None:
+        self._permissions = permissions
+        self.frontier, self.shown, self.scheduled = frontier, frontier.nondominated(), frontier.scheduled()
+        self.graph, self.title = frontier.graph, title or frontier.graph.name
+        self._state = State(model=self.title, graph=self.graph, smallest=smallest, frontier=frontier)
+        self._state.checkpoint_all_peak = keep_all
+        self.presented = RecordedPresentation(self._state, self.shown, self.scheduled, measurement)
+        self._highest = slider_range(self._state)["high"]
+
+    def overview(self) -> dict[str, Any]:
+        """What does not depend on the budget: traits of the widgets, texts, and the steps of the curve."""
+        state, (first, _) = self._state, self.scheduled[0]
+        operations, values = hover_labels(self.graph)
+        picture, boxes = graph_picture(self.graph, state.folded)
+        both = {"palettes": {"light": asdict(LIGHT), "dark": asdict(DARK)}, "found": []}
+        everything = Plan.of(checkpoint_all(self.graph))
+        frames = [astuple(Frame.of(*scheduled)) for scheduled in self.scheduled]
+        return {
+            "title": self.title,
+            "matrices": {
+                **both,
+                "operations": operations,
+                "values": values,
+                "kinds": kind_colours(self.graph),
+                "blocks": folded_blocks(self.graph),
+                "folded": list(state.folded),
+                "resident": self.graph.resident_bytes,
+                "colouring": "computation",
+                "frames": [[*frame[:-1], {"bytes": _text(frame[-1])}] for frame in frames],
+            },
+            "model": {**both, "picture": picture, "boxes": {"bytes": _text(boxes)}, "folded": list(state.folded)},
+            "layouts": [
+                [list(numbers), layout, {"bytes": _text(boxes)}]
+                for numbers, layout, boxes in record_layouts(self.graph)
+            ],
+            "memory": {
+                "names": map_names(self.graph),
+                "kinds": list(KINDS),
+                "colours": map_colours(),
+                "resident": self.graph.resident_bytes,
+                "other": peak_of_other(everything, KEEP_EVERYTHING),
+                "found": [],
+                "folded": list(state.folded),
+            },
+            "plain": step_plan(everything).tolist(),
+            "budget": slider_range(state),
+            "colours": {theme: colours(theme) for theme in THEMES},
+            "steps": self.steps(),
+            "unknown": self._unknown(),
+            "templates": text_patterns(value_template(first, value) for value in range(len(self.graph.values))),
+            "sources": source_parts(self.graph, self._permissions),
+            "places": {"schedule": OF_SCHEDULE, "reason": OF_REASON},
+            "chunk": CHUNK,
+            "lines": BUDGET_LINES,
+            "run": self.presented.run(),
+            "timeline": PLACES,
+            "first": [first_look(schedule, Plan.of(schedule)) for schedule, _ in self.scheduled],
+            "curves": record_curves(self.frontier),
+        }
+
+    @property
+    def chunks(self) -> int:
+        """How many parts `values` has."""
+        return -(-len(self.graph.values) // CHUNK)
+
+    def _unknown(self) -> str:
+        """What is said of a budget below the curve."""
+        least, smallest = self.scheduled[0][1], self._state.smallest
+        text = f"No schedule of this curve fits into {place('budget')}: the smallest one needs {format_bytes(least)}"
+        if smallest is not None:
+            text += f", and nothing fits below {format_bytes(smallest.lower_bound)} (proven)"
+        return f"{text}."
+
+    def steps(self) -> list[tuple[int, int, str]]:
+        """From which budget on which point of the curve is the best known, and how good it is proven to be.
+
+        What is proven changes behind each budget that was solved for, and the point at each of the curve's peaks.
+        """
+        peaks = [peak for _, peak in self.scheduled]
+        budgets = {budget for solution in self.frontier.solutions for budget in (solution.budget, solution.budget + 1)}
+        steps: list[tuple[int, int, str]] = []
+        for budget in sorted(budgets | set(peaks)):
+            best = self.frontier.best(budget)
+            if best is None:
+                continue
+            number = max(i for i, peak in enumerate(peaks) if peak <= budget)
+            text = describe_best_known(best).partition(": ")[2]
+            if not steps or steps[-1][1:] != (number, text):
+                steps.append((budget, number, text))
+        return steps
+
+    def points(self) -> Iterator[dict[str, Any]]:
+        """For each point of the curve: its figure, where its stages are in it, and what is said of the stages."""
+        for point, (schedule, _) in zip(self.shown, self.scheduled, strict=True):
+            scene, state = PlotsScene(), self._state
+            with state.at_once():
+                state.budget = int(self._highest)  # the axes reach to it, so that they are the same for every point
+                state.schedule, state.solution = schedule, point
+                state.measurement = self.presented.measured(schedule)
+            parts = [stage_parts(schedule, Plan.of(schedule), stage) for stage in range(schedule.stages)]
+            yield {
+                **record_figures(scene, state),
+                "spans": [scene.span(stage) for stage in range(schedule.stages)],
+                "hits": [scene.pointed(place) for place in range(scene.places)],
+                "total": str(len(Plan.of(schedule).statements)),
+                "along": values_of_stages(schedule),
+                "margins": margins(schedule),
+                "steps": step_plan(Plan.of(schedule)).tolist(),
+                "stages": {name: text_patterns(part[name] for part in parts) for name in parts[0]},
+            }
+
+    def maps(self) -> Iterator[dict[str, Any]]:
+        """For each point of the curve the traits of its memory map."""
+        for schedule, _ in self.scheduled:
+            plan = Plan.of(schedule)
+            arena = place_values(plan, alignment_of(self.graph), PLACING)
+            words = {"size": arena.size, "bound": arena.bound, "words": describe_arena(arena)}
+            yield {"columns": map_columns(plan, arena), "lines": map_lines(plan), "arena": words}
+
+    def values(self) -> Iterator[dict[str, Any]]:
+        """What is said of `CHUNK` values after the other.
+
+        The texts of all of them; and for each value how many of these are its own, its different `record_explanations`,
+        with a text's number among its own in place of each, and which explanation holds at each point. What is said at
+        several points is alike, and shrinks by being together.
+        """
+        plans = [(schedule, plan := Plan.of(schedule), StatementPlaces(plan)) for schedule, _ in self.scheduled]
+        count = len(self.graph.values)
+        for start in range(0, count, CHUNK):
+            texts: list[str] = []
+            values: list[Any] = []
+            for value in range(start, min(start + CHUNK, count)):
+                own, *said = _numbered([record_explanations(*plan, value) for plan in plans])
+                texts += own
+                values.append([len(own), *said])
+            yield {"texts": text_patterns(texts), "values": values}
+
+
+class RecordedPresentation:
+    """The run and the scenes of a recorded curve.
+
+    Args:
+        state: brought to what each scene shows.
+        shown: the points of the curve.
+        scheduled: their schedules, with their peaks.
+        measurement: a `remat_explorer.runtime.Measurement` of one of these schedules, or None.
+    """
+
+    def __init__(
+        self, state: State, shown: Sequence[Solution], scheduled: Sequence[tuple[Schedule, int]], measurement: Any
+    ) -> None:
+        self._state, self._shown, self._scheduled, self._measurement = state, shown, scheduled, measurement
+
+    def measured(self, schedule: Schedule) -> Any:
+        """The measurement, if it is of this schedule, or None."""
+        found = self._measurement
+        return found if found is not None and Plan.of(schedule).statements == found.plan.statements else None
+
+    def run(self) -> dict[str, Any] | None:
+        """What was measured: the point of the curve, what is proven, and the pace at which its line is drawn."""
+        for point, (schedule, peak) in enumerate(self._scheduled):
+            found = self.measured(schedule)
+            if found is not None:
+                said = {"proof": describe_proof(found), "pace": describe_pace(found)}
+                return {
+                    "point": point,
+                    "peak": peak,
+                    **said,
+                    "moments": drawing_moments(found),
+                    "duration": drawing_seconds(found),
+                }
+        return None
+
+    def scenes(self, scenes: Sequence[Scene] | None = None) -> list[dict[str, Any]]:
+        """What the page shows of each scene, and says in it; None for the usual scenes.
+
+        Where a scene executes, it draws the run that was measured; without one it is left out.
+        """
+        state, said = self._state, describe_proof(self._measurement) if self._measurement is not None else ""
+        state.measurement = self._measurement
+        script = default_scenes(state) if scenes is None else scenes
+        self._show(len(self._scheduled) - 1)
+        recorded = []
+        for scene in (complete_scene(script, number) for number in range(len(script))):
+            if scene.execute and self.run() is None:
+                continue
+            if scene.budget is not None:
+                state.set_budget(scene.budget)
+                fitting = [i for i, (_, peak) in enumerate(self._scheduled) if peak <= state.budget]
+                self._show(max(fitting, default=0))
+            stage, value = scene_selection(scene, state)
+            recorded.append(
+                {
+                    "caption": fill_caption(scene, state, said),
+                    "budget": None if scene.budget is None else state.budget,
+                    "picture": scene.picture,
+                    "stage": 0 if scene.play and stage is None else stage,
+                    "value": value,
+                    "play": scene.play,
+                    "draw": scene.execute,
+                }
+            )
+        return recorded
+
+    def _show(self, point: int) -> None:
+        """Bring a point of the curve into the state, with its measurement."""
+        schedule, _ = self._scheduled[point]
+        with self._state.at_once():
+            self._state.schedule, self._state.solution = schedule, self._shown[point]
+            self._state.measurement = self.measured(schedule)
+
+
+def record_layouts(graph: Graph) -> Iterator[tuple[tuple[int, ...], dict[str, Any], bytes]]:
+    """The numbers of the folded blocks, and what `graph_layout` says then.
+
+    Of more than `FEW` blocks it is all of them, none, and each one alone folded or unfolded; without any, nothing.
+
+    >>> from remat_explorer.instances import linear
+    >>> [(numbers, layout["rows"]) for numbers, layout, _ in record_layouts(linear(8))]
+    [((), 1), ((0,), 1)]
+    """
+    every = range(len(repeated_blocks(graph)))
+    if not every:
+        return
+    if len(every) <= FEW:
+        choices = [numbers for count in range(len(every) + 1) for numbers in combinations(every, count)]
+    else:
+        single = [tuple(i for i in every if i != number) for number in every]
+        choices = [(), tuple(every), *((number,) for number in every), *single]
+    for numbers in choices:
+        yield (numbers, *graph_layout(graph, numbers))
+
+
+def delta_encode(numbers: Iterable[int]) -> list[int]:
+    """Each number less the one before it; of numbers that grow evenly little remains.
+
+    >>> delta_encode([5, 7, 9, 9])
+    [5, 2, 2, 0]
+    """
+    before, found = 0, []
+    for number in numbers:
+        found.append(number - before)
+        before = number
+    return found
+
+
+def delta_columns(rows: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Rows of the same length as columns of `delta_encode`; none where there are no rows.
+
+    >>> delta_columns([(0, 3), (602, 5), (603, 6)])
+    [[0, 602, 1], [3, 2, 1]]
+    """
+    return [delta_encode(column) for column in zip(*rows, strict=True)]
+
+
+def text_patterns(texts: Iterable[str]) -> dict[str, Any]:
+    """Texts as patterns with gaps, which the page fills again.
+
+    Returns:
+        The patterns; for each text the number of its pattern; and for each pattern the numbers in its gaps, one column
+        for each gap, one row for each text in their order.
+
+    >>> found = text_patterns(["stage 3 of 8", "stage 5 of 8", "runs once"])
+    >>> [pattern.split(GAP) for pattern in found["patterns"]], found["which"], found["columns"]
+    ([['stage ', ' of ', ''], ['runs once']], [0, 0, 1], [[[3, 2], [8, 0]], []])
+    """
+    numbers: dict[str, int] = {}
+    which: list[int] = []
+    rows: dict[int, list[list[int]]] = defaultdict(list)
+    for text in texts:
+        parts = NUMBER.split(text.replace(GAP, ""))
+        pattern = numbers.setdefault(GAP.join(parts[::2]), len(numbers))
+        which.append(pattern)
+        rows[pattern].append([int(part) for part in parts[1::2]])
+    return {
+        "patterns": list(numbers),
+        "which": which,
+        "columns": [delta_columns(rows[pattern]) for pattern in range(len(numbers))],
+    }
+
+
+def _numbered(said: list[Any]) -> list[Any]:
+    """Explanations of a value: its texts, what is said with them, and which of that is said at each point.
+
+    What is said with them is the number of the strip and of each of `schedule_parts`, and columns: from which stage on
+    which of the texts hold.
+    """
+    numbers: dict[str, int] = {}
+
+    def number(texts: Iterable[str]) -> list[int]:
+        return [numbers.setdefault(text, len(numbers)) for text in texts]
+
+    points = [
+        [number(parts), delta_columns([[stage, *number(texts)] for stage, *texts in reasons])]
+        for parts, reasons in said
+    ]
+    keys = [json.dumps(point) for point in points]
+    distinct = dict(zip(keys, points, strict=True))
+    place_of = {key: place for place, key in enumerate(distinct)}
+    return [list(numbers), list(distinct.values()), [place_of[key] for key in keys]]
+
+
+def _text(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
