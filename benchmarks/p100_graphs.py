@@ -20,7 +20,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from remat_explorer.papers.p100 import MODES, NETWORKS
+from reproduction.p100 import MODES, NETWORKS
 
 ARCHIVE = Path(__file__).parents[1] / "tests" / "data" / "monet_p100_graphs.zip"
 HOUR = 3600.0

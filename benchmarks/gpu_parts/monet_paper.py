@@ -14,6 +14,7 @@ from typing import Any
 from monet_models import CPU, CUDA, NETWORKS, Case, Network, case_of
 from monet_parts import measured, table_one
 from monet_ways import entry_of, ways_of
+from reproduction.monet import figure_7
 
 import remat_explorer as rx
 from gpu_parts.memory import emptied
@@ -21,7 +22,6 @@ from gpu_parts.schedules import packed, packed_graph
 from gpu_parts.work import Work
 from remat_explorer.capture.alternatives.kernels import cudnn
 from remat_explorer.capture.step.placement import torch_device
-from remat_explorer.papers.monet import figure_7
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import checkpoint_all, checkpoint_all_peak
 

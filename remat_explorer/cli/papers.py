@@ -13,8 +13,8 @@ from remat_explorer.errors import QuantityError
 from remat_explorer.quantities import format_seconds
 
 if TYPE_CHECKING:
-    from remat_explorer.papers import Item, Outcome
-    from remat_explorer.papers.item import Settings
+    from reproduction import Item, Outcome
+    from reproduction.item import Settings
 
 TICK = 0.1  # seconds between two looks at the run
 
@@ -24,8 +24,8 @@ def papers(options: argparse.Namespace) -> int:
 
     An interrupt ends the item, not the command: what there is by then is printed and written.
     """
-    from remat_explorer.papers import ITEMS, find_item
-    from remat_explorer.papers.item import require_format
+    from reproduction import ITEMS, find_item
+    from reproduction.item import require_format
 
     if options.item is None:
         if options.output is not None or options.full:

@@ -213,21 +213,21 @@ def _bytes_for_a_quarter_more() -> int:
 
 
 def _resident_bytes(name: str, batch: int) -> int:
-    from remat_explorer.papers.networks import layer_graph
+    from reproduction.layer_graphs import layer_graph
 
     return layer_graph(name, batch).resident_bytes
 
 
 def _examples_for_a_gigabyte() -> int:
-    from remat_explorer.papers.checkmate.accounting import kept_for_good_peak
-    from remat_explorer.papers.networks import layer_graph
+    from reproduction.checkmate_largest_batch import kept_for_good_peak
+    from reproduction.layer_graphs import layer_graph
 
     return 10**9 // kept_for_good_peak(layer_graph("VGG19"))
 
 
 def _examples_lost_by_counting_twice() -> int:
-    from remat_explorer.papers.checkmate.accounting import kept_for_good_peak, largest_batch
-    from remat_explorer.papers.networks import layer_graph
+    from reproduction.checkmate_largest_batch import kept_for_good_peak, largest_batch
+    from reproduction.layer_graphs import layer_graph
 
     graph = layer_graph("ResNet50")
     peak, fixed = kept_for_good_peak(graph), graph.resident_bytes

@@ -14,7 +14,6 @@ from remat_explorer.figures.beside_pytorch import beside_pytorch
 from remat_explorer.figures.case_study import case_study
 from remat_explorer.figures.compare import compare
 from remat_explorer.figures.convolution_algorithms import convolution_algorithms
-from remat_explorer.figures.judged import distance_heat_map, judged_curves
 from remat_explorer.figures.memory_breakdown import features_against_parameters, memory_breakdown
 from remat_explorer.figures.memory_map import memory_map
 from remat_explorer.figures.memory_timeline import memory_timeline
@@ -30,6 +29,7 @@ from remat_explorer.figures.schedule_heatmap import (
 )
 from remat_explorer.figures.solver_progress import solver_progress
 from remat_explorer.figures.tradeoff import tradeoff
+from reproduction.arena_page import distance_heat_map, judged_curves
 
 __all__ = [
     "Difference",

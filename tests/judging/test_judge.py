@@ -9,11 +9,11 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.errors import ScheduleError
-from remat_explorer.judging import Contender, Proofs, Verdict, contenders, judge
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import STRATEGIES
 from remat_explorer.solvers.heuristics.segmentation import within_budget
 from remat_explorer.solvers.method import Candidate, Method, Support
+from reproduction.judge import Contender, Proofs, Verdict, contenders, judge
 from tests.search_fixtures import compiled_search  # noqa: F401
 
 

@@ -14,18 +14,17 @@ from remat_explorer.documents import unpack_rows
 from remat_explorer.errors import ScheduleError
 from remat_explorer.instances import linear
 from remat_explorer.models.fcn8 import FCN8
-from remat_explorer.papers import ITEMS, Outcome
-from remat_explorer.papers.checkmate.accounting import (
+from remat_explorer.solvers.heuristics.segmentation import articulation_split_points, chain_points, every_sqrt_n, greedy
+from reproduction import ITEMS, Outcome
+from reproduction.checkmate_largest_batch import (
+    best_rule,
     kept_for_good_peak,
     largest_batch,
     peak_of_stages,
     published_sqrt_n_checkpoints,
     segment_stages,
 )
-from remat_explorer.papers.checkmate.figure_6 import best_rule
-from remat_explorer.papers.layer_rules import Layer, training_graph
-from remat_explorer.papers.networks import LAYERS, layer_graph
-from remat_explorer.solvers.heuristics.segmentation import articulation_split_points, chain_points, every_sqrt_n, greedy
+from reproduction.layer_graphs import LAYERS, Layer, layer_graph, training_graph
 
 MEMORY = 16 * 10**9
 

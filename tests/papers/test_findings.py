@@ -10,22 +10,22 @@ from pathlib import Path
 import pytest
 
 from remat_explorer.instances import linear
-from remat_explorer.papers import ITEMS
-from remat_explorer.papers.checkmate.accounting import (
-    kept_for_good_peak,
-    peak_of_stages,
-    published_sqrt_n_checkpoints,
-    segment_stages,
-)
-from remat_explorer.papers.checkmate.figure_6 import best_rule
-from remat_explorer.papers.networks import layer_graph, published_batches
-from remat_explorer.papers.p100 import GIB, p100_graph, published_runs, pytorch, smallest_run
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_overhead, format_share
 from remat_explorer.solvers import checkpoint_all_peak
 from remat_explorer.solvers.heuristics.binomial import binomial_schedule
 from remat_explorer.solvers.heuristics.segmentation import articulation_split_points, every_sqrt_n
 from remat_explorer.solvers.smallest_budget import largest_operation
+from reproduction import ITEMS
+from reproduction.checkmate_largest_batch import (
+    best_rule,
+    kept_for_good_peak,
+    peak_of_stages,
+    published_sqrt_n_checkpoints,
+    segment_stages,
+)
+from reproduction.layer_graphs import layer_graph, published_batches
+from reproduction.p100 import GIB, p100_graph, published_runs, pytorch, smallest_run
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "findings.md").read_text()

@@ -11,13 +11,13 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
+from reproduction.monet import figure_3_roofline, figure_6, figure_6_roofline, solver_time, table_1
 
 from remat_explorer.errors import QuantityError
-from remat_explorer.papers import ITEMS, PAPERS, Outcome
-from remat_explorer.papers.checkmate.appendix_c import graph_of, least_memory, programs, registers
-from remat_explorer.papers.checkmate.figure_3 import share_of_features
-from remat_explorer.papers.monet import figure_3_roofline, figure_6, figure_6_roofline, solver_time, table_1
 from remat_explorer.plan import Plan
+from reproduction import ITEMS, PAPERS, Outcome
+from reproduction.checkmate_memory import share_of_features
+from reproduction.checkmate_program import graph_of, least_memory, programs, registers
 
 ROOT = Path(__file__).parents[2]
 CHECKMATE = [

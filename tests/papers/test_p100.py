@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from reproduction.monet import figure_3, figure_4, figure_6, modes
 
 from remat_explorer.errors import GraphError, UnknownNameError
 from remat_explorer.graph import Graph, Implementation, Operation, Value
-from remat_explorer.papers import ITEMS
-from remat_explorer.papers.monet import figure_3, figure_4, figure_6, modes
-from remat_explorer.papers.monet.fastest_algorithms import with_fastest_algorithms
-from remat_explorer.papers.p100 import (
+from remat_explorer.solvers import checkpoint_all, checkpoint_all_peak
+from reproduction import ITEMS
+from reproduction.p100 import (
     GIB,
     MODES,
     NETWORKS,
@@ -22,8 +22,8 @@ from remat_explorer.papers.p100 import (
     published_runs,
     pytorch,
     smallest_run,
+    with_fastest_algorithms,
 )
-from remat_explorer.solvers import checkpoint_all, checkpoint_all_peak
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -70,7 +70,9 @@ def test_published_objectives_over_measured_overheads_give_one_time_of_pytorch()
 
 
 def test_at_8_gib_the_memory_ratio_of_the_figures_networks_is_053_but_for_vgg16():
-    ratios = {network: round(figure_4.BUDGET / pytorch(network)["GiB"], 2) for network in figure_4.NETWORKS["full"]}
+    ratios = {
+        network: round(figure_4.BUDGET / pytorch(network)["GiB"], 2) for network in figure_4.FIGURE_4_NETWORKS["full"]
+    }
     assert ratios == {"resnet50": 0.53, "googlenet": 0.54, "vgg16": 0.57}
 
 
@@ -96,7 +98,7 @@ def test_memory_at_a_tenth_is_interpolated_between_what_fits_into_each_budget():
         at(9.0, 1.2, figure_3.PLAIN),
         at(8.0, None, figure_3.PLAIN),
     ]
-    told = figure_3.words(rows).partition("At 10 % overhead, interpolated between budgets: ")[2]
+    told = figure_3.figure_3_words(rows).partition("At 10 % overhead, interpolated between budgets: ")[2]
     assert told == "vgg16: with implementations 5.2 GiB; Checkmate-O more than 9 GiB."
 
 
@@ -194,4 +196,4 @@ def test_what_costs_more_than_the_published_run_is_counted():
         for one, end in ((rows[0], ""), (rows[1], modes.PUBLISHED))
     ]
     assert modes.against_published(rows, lambda group: group == MODES[mode])[1] == 0
-    assert "at most 10.0 % more at the others" in figure_6.words([one | {"share": 0.5} for one in rows])
+    assert "at most 10.0 % more at the others" in figure_6.figure_6_words([one | {"share": 0.5} for one in rows])

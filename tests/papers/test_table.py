@@ -7,19 +7,28 @@ import re
 from pathlib import Path
 
 import pytest
+from reproduction.checkmate import table_2 as checkmate_table_2
+from reproduction.monet import figure_3, figure_4, figure_6
+from reproduction.monet import figure_3_roofline as monet_figure_3
+from reproduction.monet import figure_6_roofline as monet_figure_6
+from reproduction.monet import solver_time as monet_solver_time
+from reproduction.monet import table_1 as monet_table_1
 
 from remat_explorer.errors import UnknownNameError
-from remat_explorer.papers import ITEMS, full_result
-from remat_explorer.papers.checkmate import table_2 as checkmate_table_2
-from remat_explorer.papers.full_results import FILE, OUTCOMES, kept_rows
-from remat_explorer.papers.monet import figure_3, figure_4, figure_6
-from remat_explorer.papers.monet import figure_3_roofline as monet_figure_3
-from remat_explorer.papers.monet import figure_6_roofline as monet_figure_6
-from remat_explorer.papers.monet import solver_time as monet_solver_time
-from remat_explorer.papers.monet import table_1 as monet_table_1
-from remat_explorer.papers.networks import data_file
-from remat_explorer.papers.p100 import pytorch
-from remat_explorer.papers.summary import COLUMNS, NOTHING, TABLE_BEGINS, TABLE_ENDS, items_table, items_tables
+from reproduction import ITEMS, full_result
+from reproduction.items import (
+    COLUMNS,
+    FILE,
+    NOTHING,
+    OUTCOMES,
+    TABLE_BEGINS,
+    TABLE_ENDS,
+    items_table,
+    items_tables,
+    kept_rows,
+)
+from reproduction.layer_graphs import data_file
+from reproduction.p100 import pytorch
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "papers.md").read_text()
@@ -135,7 +144,7 @@ def test_the_table_has_a_row_for_every_item_and_says_what_was_not_run():
 
 def test_table_2_is_read_from_the_results_of_its_own_benchmark():
     details = json.loads((RESULTS / "approximation.json").read_text())["details"]
-    outcome = checkmate_table_2.measured_before(details)
+    outcome = checkmate_table_2.table_2_measured_before(details)
     assert outcome.complete
     means = {(row["network"], row["method"]): row["ratio"] for row in outcome.rows}
     for entry in details:

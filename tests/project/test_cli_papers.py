@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from remat_explorer.papers import ITEMS
+from reproduction import ITEMS
 from tests.project.shell import run
 
 # An item that is interrupted while it works, after its first row.
 INTERRUPTED = """
 import signal, sys, time
-from remat_explorer.papers import ITEMS, Outcome
+from reproduction import ITEMS, Outcome
 from remat_explorer.cli import main
 import dataclasses
 
