@@ -1,12 +1,10 @@
-"""Methods that were judged: how far each is from the optimum on every graph, and their curves on one of them.
-
-@@ arena: The page of the arena: every method on every graph, in one HTML file that needs no network.
-"""
+"""The page of what was judged: every method on every graph, in one HTML file that needs no network, and its figures."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -176,7 +174,7 @@ def _tip(far: Verdict | None, row: Sequence[Verdict]) -> str:
     return f"peak {far.peak:,} of {far.budget:,} bytes{lost}{setting}"
 
 
-HERE = Path(__file__).parent
+REPORT = files("remat_explorer.report")  # its script and style
 TITLE = "Every method on one meter"
 READING = (
     "A cell is what a method costs above our schedule within the same peak, at the budget at which that is most. * "
@@ -237,10 +235,12 @@ def arena_page(
     body = "".join(
         f'<section id="part-{i}"><h2>{escape(title)}</h2>{inner}</section>' for i, (title, inner) in enumerate(sections)
     )
-    script = (HERE / "drawing.js").read_text(encoding="utf-8") + 'keepDrawn();\ndocument.body.dataset.ready = "yes";\n'
+    script = (REPORT / "drawing.js").read_text(
+        encoding="utf-8"
+    ) + 'keepDrawn();\ndocument.body.dataset.ready = "yes";\n'
     return whole_page(
         TITLE,
-        (HERE / "report.css").read_text(encoding="utf-8"),
+        (REPORT / "report.css").read_text(encoding="utf-8"),
         f"<header><h1>{TITLE}</h1><nav>{links}</nav></header><main>{body}</main>",
         {"plotly": get_plotlyjs(), "script": script},
         ["plotly", "script"],

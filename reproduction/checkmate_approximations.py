@@ -1,19 +1,14 @@
-"""How close approximations come to the optimum, budget by budget: what Checkmate's Table 2 is made of.
+"""Checkmate's Table 2, approximations over the optimum; and its talk's item, the seconds of two-phase rounding.
 
-Budgets are B = largest operation + f (checkpoint-all peak - largest operation). The optimum is the cheapest schedule
-that is known at a budget, and a proof tells where no other can be cheaper. A linear program that is not solved within
-its limit is no failure of its rounding, and counts as "not in time".
+Table 2: budgets are B = largest operation + f (checkpoint-all peak - largest operation). The optimum is the cheapest
+schedule that is known at a budget, and a proof tells where no other can be cheaper. A linear program that is not solved
+within its limit is no failure of its rounding, and counts as "not in time".
 
-Source: Jain et al., Checkmate (MLSys 2020), Table 2.
+The talk: the linear program with its rounding and the integer program are both problem (9) within the same budget. The
+search that this project uses in place of the integer program stands beside them. Processor time counts, so that a busy
+machine does not.
 
-@@ table_2: Checkmate's Table 2: cost of the approximations over the optimum.
-
-@@ talk: The talk's speed of two-phase rounding: seconds of the linear program and its rounding, and of the integer program.
-
-Both are problem (9) within the same budget. The search that this project uses in place of the integer program stands
-beside them. Processor time counts, so that a busy machine does not.
-
-Source: slides of Checkmate's talk at MLSys 2020, "How well does 2P rounding approximate ILP?".
+Source: Jain et al., Checkmate (MLSys 2020), Table 2; slides of its talk, "How well does 2P rounding approximate ILP?".
 """
 
 from __future__ import annotations
@@ -320,7 +315,7 @@ TABLE_2 = Item(
     title="approximations over the optimum",
     notebook="05_heuristics_and_rounding.ipynb",
     function="rx.solve",
-    test="tests/papers/test_items.py",
+    test="tests/reproduction/test_items.py",
     published="AP √n, AP greedy, Griewank, two-phase rounding: MobileNet 1.14, 1.07, 7.07, 1.06, VGG16 1.28, 1.06, "
     "1.44, 1.01, VGG19 1.54, 1.39, 1.75, 1.00, U-Net 1.27, 1.23, none, 1.03, ResNet-50 1.20, 1.25, none, 1.05 (Table "
     "2); two-phase rounding at most 1.06 (section 6.5)",
@@ -341,7 +336,7 @@ TABLE_2_MOVES_CHARGED = Item(
     title="approximations over the optimum, where pooling and concatenation cost what they move",
     notebook="05_heuristics_and_rounding.ipynb",
     function="rx.solve",
-    test="tests/papers/test_items.py",
+    test="tests/reproduction/test_items.py",
     published=TABLE_2.published.partition("; ")[0],
     remark="One operation for each element that is read or written, added to the FLOPs, and twice that for the "
     "gradient. The linear program had 300 s for each budget in place of 100; all else is as in Table 2. The order of "
@@ -431,7 +426,7 @@ TALK = Item(
     title="seconds of two-phase rounding and of the integer program",
     notebook="05_heuristics_and_rounding.ipynb",
     function="rx.solve",
-    test="tests/papers/test_items.py",
+    test="tests/reproduction/test_items.py",
     published="a speedup of 43 times for ResNet-50 and 440 for MobileNet, beside Table 2 (talk)",
     remark="The slide says neither at which budgets, nor what either took, nor what counts as done; neither the paper "
     "nor its first version prints the two numbers. The script in the authors' artifact divides medians over budgets, "

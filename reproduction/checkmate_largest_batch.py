@@ -1,14 +1,11 @@
-"""How the published program counts the memory of its baselines, and what its counting parameters twice does to it.
+"""Checkmate's Figures 6 and 7: the largest batch in 16 GB at one extra forward pass, and both ways to count baselines.
 
-There a checkpoint stays to the end of the backward pass, and with it everything of the segment that is being computed.
-What neither the present stage reads nor the next one begins with is dropped at the start of the stage. A plan frees
-each value after its last use instead, and needs less: both are right for what they count.
+In the published program a checkpoint stays to the end of the backward pass, and with it everything of the segment that
+is being computed. What neither the present stage reads nor the next one begins with is dropped at the start of the
+stage. A plan frees each value after its last use instead, and needs less: both are right for what they count. The
+program counts parameters twice, besides.
 
 In a layer graph operation k writes value k, and the gradient of forward operation k is operation n - 1 - k.
-
-@@ figure_6: Checkmate's Figure 6: the largest batch within 16 GB at one extra forward pass, and both ways to count baselines.
-
-@@ figure_7: Checkmate's Figure 7: what each stage computes on VGG19 at the largest batch of three methods.
 """
 
 from __future__ import annotations
@@ -322,7 +319,7 @@ FIGURE_6 = Item(
     title="the largest batch at one extra forward pass",
     notebook="07_larger_inputs.ipynb",
     function="rx.max_batch",
-    test="tests/papers/test_exact_items.py",
+    test="tests/reproduction/test_exact_items.py",
     published="U-Net 61, MobileNet 1105 (section 6.4); at least 62 on SegNet, 60 on FCN8 and 193 on "
     "ResNet-50 (README of the authors' artifact); VGG19 289, 167 with everything kept, 197 by Chen's rule (Figure 7), "
     "which is √n (talk); 5.1 times common practice and 1.73 times the best baseline on MobileNet (section 6.4); 61 "
@@ -394,7 +391,7 @@ FIGURE_7 = Item(
     title="VGG19's R at the largest batch of three methods",
     notebook="07_larger_inputs.ipynb",
     function="remat_explorer.figures.computation_matrices",
-    test="tests/papers/test_exact_items.py",
+    test="tests/reproduction/test_exact_items.py",
     published="everything kept at batch 167, Chen's rule at 197, Checkmate at 289, which is 73 % more and took the "
     "integer program 10 seconds (Figure 7)",
     remark="167 and 197 count parameters twice, see Figure 6. 181 and 213 keep every value or checkpoint to the end, "

@@ -1,7 +1,4 @@
-"""Checkmate's Figure 1: memory along the training step of a 32-layer network, with and without rematerialization.
-
-@@ figure_3: Checkmate's Figure 3: features far outweigh parameters, network by network.
-"""
+"""Checkmate's Figures 1 and 3: memory along a training step, and how far features outweigh parameters in networks."""
 
 from __future__ import annotations
 
@@ -68,7 +65,7 @@ FIGURE_1 = Item(
     title="a 32-layer network with and without rematerialization",
     notebook="02_why_memory_runs_out.ipynb",
     function="remat_explorer.figures.memory_timeline",
-    test="tests/papers/test_exact_items.py",
+    test="tests/reproduction/test_exact_items.py",
     published="30 GB to keep everything, 21 GB less with rematerialization, at a modest increase in time (Figure 1)",
     remark="The paper does not give the layers; these are 3 x 3 convolutions to 64 channels at batch 71, chosen to "
     "need 30 GB. A notebook of the authors' artifact draws such a figure from a chain of 32 layers of unit cost and "
@@ -141,7 +138,7 @@ FIGURE_3 = Item(
     title="memory of features, parameters and gradients by network",
     notebook="02_why_memory_runs_out.ipynb",
     function="remat_explorer.figures.memory_breakdown",
-    test="tests/papers/test_items.py",
+    test="tests/reproduction/test_items.py",
     published="features far outweigh parameters in popular networks (Figure 3); advances in the memory of GPUs are "
     "quickly used up (Figure 3)",
     remark="The networks are the zoo's, some of them the paper's and some their kin, at the zoo's batches "

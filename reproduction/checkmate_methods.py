@@ -1,6 +1,7 @@
-"""Checkmate's Table 1: what each method is aware of; and REVOLVE's counts, which its chain methods are held to.
+"""Checkmate's methods: what each is aware of (Table 1), and its overhead against the memory budget (Figure 5).
 
-@@ figure_5: Checkmate's Figure 5: overhead against memory budget on VGG16, MobileNet and U-Net, for every method.
+Table 1's item has REVOLVE's counts as well, which the methods for chains are held to. Figure 5 is on VGG16, MobileNet
+and U-Net.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ TABLE_1 = Item(
     title="methods, and what they are aware of",
     notebook="05_heuristics_and_rounding.ipynb",
     function="remat_explorer.solvers.table_one.row",
-    test="tests/papers/test_exact_items.py",
+    test="tests/reproduction/test_exact_items.py",
     published="of ten methods Checkmate's two alone take general graphs and are fully aware of costs and memory "
     "(Table 1)",
     remark="With methods that came after the paper, or are not in its table. REVOLVE's counts are not in it either: "
@@ -288,7 +289,7 @@ FIGURE_5 = Item(
     title="overhead against memory budget, every method",
     notebook="06_trade_off_curves.ipynb",
     function="rx.sweep",
-    test="tests/papers/test_items.py",
+    test="tests/reproduction/test_items.py",
     published="the solver's schedules have the lowest overhead within the budget (Figure 5); U-Net at 16 GB 1.20 "
     "times as fast as linearized greedy, 1.38 times as linearized √n (Figure 5); U-Net at batch 32 with less than 10 "
     "% overhead, where keeping everything takes 23 GB (section 6.3)",

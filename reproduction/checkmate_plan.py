@@ -1,16 +1,13 @@
-"""Checkmate's Figure 2 on a real graph: what each part of the system hands to the next one.
+"""Checkmate's Figures 2 and 4 on real graphs: what each part of the system hands on, and what is freed when.
 
-The forward and backward graph with its costs and bytes, the schedule that problem (9) has within the budget, the plan
-of Algorithm 1, and the new training graph that the plan is: a node for each computation, repeated ones included.
+Figure 2: the forward and backward graph with its costs and bytes, the schedule that problem (9) has within the budget,
+the plan of Algorithm 1, and the new training graph that the plan is: a node for each computation, repeated ones too.
 
-Source: Jain et al., Checkmate (MLSys 2020), Figure 2 and section 6.2.
+Figure 4: FREE[t,i,k] of (5) is 1 where operation k runs in stage t, value i is not kept for the next stage, and no
+later operation of the stage reads it. Theorem 4.1 says that no value is freed twice; without the last factor of (5) it
+is.
 
-@@ figure_4: Checkmate's Figure 4 on a real graph: what is in use while each operation of a stage runs, and what is freed then.
-
-FREE[t,i,k] of (5) is 1 where operation k runs in stage t, value i is not kept for the next stage, and no later
-operation of the stage reads it. Theorem 4.1 says that no value is freed twice; without the last factor of (5) it is.
-
-Source: Jain et al., Checkmate (MLSys 2020), section 4.4.
+Source: Jain et al., Checkmate (MLSys 2020), Figure 2, sections 4.4 and 6.2.
 """
 
 from __future__ import annotations
@@ -193,7 +190,7 @@ FIGURE_2 = Item(
     title="the parts of the system, and what each hands on",
     notebook="04_the_integer_program.ipynb",
     function="reproduction.checkmate_plan.rows_of",
-    test="tests/papers/test_items.py",
+    test="tests/reproduction/test_items.py",
     published="the training graph is extracted, problem (9) solved, and the plan made a new static training graph "
     "(Figure 2, section 6.2)",
     remark="The paper's figure is a diagram without a network. This is U-Net's layer graph, with FLOPs in place of a "
@@ -343,7 +340,7 @@ FIGURE_4 = Item(
     title="what can be freed after an operation, and Theorem 4.1",
     notebook="04_the_integer_program.ipynb",
     function="reproduction.checkmate_plan.frees",
-    test="tests/papers/test_items.py",
+    test="tests/reproduction/test_items.py",
     published="after an operation those of its dependencies can be freed that no later operation reads (Figure 4); "
     "no value is freed twice in a stage (section 4.4)",
     remark="The paper's figure is a diagram; this is a stage of the schedule that keeps nothing between stages but "

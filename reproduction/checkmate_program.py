@@ -1,14 +1,12 @@
-"""Checkmate's section 4.6: the same optimum with stages and without, and what either takes to prove it.
+"""Checkmate's integer program: stages (section 4.6), its integrality gap (appendix A), and its hardness (appendix C).
 
-@@ appendix_a: Checkmate's appendix A: the integrality gap with stages and without.
+Section 4.6: the same optimum with stages and without, and what either takes to prove it.
 
-@@ appendix_c: Checkmate's appendix C: registers without recomputation, and memory at a cost of one run of each operation.
-
-Sethi asks whether k registers evaluate a program without recomputation: a game of stones on its graph, whose decision
-problem is NP-complete. RP-DEC (Definition C.1) asks whether a budget of b bytes does at a cost of |V|, where every
-operation takes a unit of time and its result a byte. The appendix reduces the first to the second by b = k + 1. Here
-both are found for every program of a few operations, and RP-DEC by the integer program as well, whose order of
-operations is free.
+Appendix C: Sethi asks whether k registers evaluate a program without recomputation: a game of stones on its graph,
+whose decision problem is NP-complete. RP-DEC (Definition C.1) asks whether a budget of b bytes does at a cost of |V|,
+where every operation takes a unit of time and its result a byte. The appendix reduces the first to the second by
+b = k + 1. Here both are found for every program of a few operations, and RP-DEC by the integer program as well, whose
+order of operations is free.
 
 Source: Jain et al., Checkmate (MLSys 2020), appendix C; Sethi, Complete register allocation problems (1973).
 """
@@ -114,7 +112,7 @@ SECTION_4_6 = Item(
     title="solving with stages and without",
     notebook="04_the_integer_program.ipynb",
     function="rx.solve",
-    test="tests/papers/test_exact_items.py",
+    test="tests/reproduction/test_exact_items.py",
     published="eight layers, budget 4: 9.4 hours without stages, 0.23 seconds with them, to the same objective "
     "(section 4.6)",
     remark="The paper's times are Gurobi's, and their ratio is about 147,000; these are HiGHS's on one thread, in "
@@ -182,7 +180,7 @@ APPENDIX_A = Item(
     title="the integrality gap",
     notebook="04_the_integer_program.ipynb",
     function="rx.relax",
-    test="tests/papers/test_exact_items.py",
+    test="tests/reproduction/test_exact_items.py",
     published="1.18 with stages, 21.56 without (appendix A)",
     remark="The same to every published digit: 26 / 22 and 26 / 1.206107.",
     compute=appendix_a,
@@ -343,7 +341,7 @@ APPENDIX_C = Item(
     title="register allocation as rematerialization, on every small program",
     notebook="04_the_integer_program.ipynb",
     function="reproduction.checkmate_program.registers",
-    test="tests/papers/test_items.py",
+    test="tests/reproduction/test_items.py",
     published="where k registers suffice without recomputation, k + 1 bytes do at a cost of one run of each operation "
     "(appendix C); whether fewer than k registers suffice without recomputation is NP-complete, and so that "
     "decision is as hard (appendix C)",

@@ -1,6 +1,6 @@
-"""Checkmate's section 5.1: of 50,000 randomized roundings of VGG16's linear program none is feasible.
+"""Checkmate's rounding: no draw of both matrices is feasible (section 5.1); random against deterministic (Figure 8).
 
-@@ figure_8: Checkmate's Figure 8: randomized against deterministic rounding of one linear program.
+Section 5.1 draws 50,000 times from VGG16's linear program; Figure 8 rounds one linear program in both ways.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ SECTION_5_1 = Item(
     title="randomized rounding of both matrices",
     notebook="05_heuristics_and_rounding.ipynb",
     function="remat_explorer.solvers.rounding.two_phase.naive_rounding",
-    test="tests/papers/test_items.py",
+    test="tests/reproduction/test_items.py",
     published="VGG16 at a budget four times smaller than the default: none of 50,000 samples feasible (section 5.1)",
     remark="The paper prints neither the batch nor the default. A fourth of what keeping everything takes is less than "
     "one operation needs on this graph, so that no schedule exists there; these are the smallest budgets. Where more "
@@ -222,7 +222,7 @@ FIGURE_8 = Item(
     title="randomized against deterministic rounding",
     notebook="05_heuristics_and_rounding.ipynb",
     function="remat_explorer.figures.rounding_scatter",
-    test="tests/papers/test_items.py",
+    test="tests/reproduction/test_items.py",
     published="deterministic rounding gives consistently cheaper schedules than randomized rounding (appendix D)",
     remark="FLOP costs in place of profiled milliseconds. The paper names a budget of 16 GB (appendix D), and no "
     "batches; these are 256, 512 and 32, and the budgets are chosen so that some rounding fits, with an "

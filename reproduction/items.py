@@ -27,7 +27,7 @@ from reproduction import (
     monet_solver_time,
 )
 from reproduction.item import Item, Outcome
-from reproduction.layer_graphs import data_file
+from reproduction.layer_graphs import DATA
 
 FILE = "monet_full_results.json"
 DIGITS = 7  # significant ones of every number
@@ -119,7 +119,7 @@ def full_result(key: str) -> Outcome:
     """
     if key not in OUTCOMES:
         raise UnknownNameError("item with results in the package", key, OUTCOMES)
-    return OUTCOMES[key](json.loads(data_file(FILE).read_text(encoding="utf-8"))[key])
+    return OUTCOMES[key](json.loads((DATA / FILE).read_text(encoding="utf-8"))[key])
 
 
 def kept_rows(known: Mapping[str, Mapping[str, Any]]) -> str:

@@ -1,10 +1,8 @@
-"""Who is judged: every strategy but ours, PyTorch's memory budget once for each of its knapsack solvers.
+"""An independent judge of rival schedules: every method at several budgets, beside what is proven at its own peak.
 
-@@ verdict: What is said of a method at a budget, with what is proven at the peak of its own schedule.
-
-@@ proofs: What is proven of a graph at the peaks of others' schedules: our schedule there, and a lower bound.
-
-@@ judge: The judge: the schedules of methods at several budgets, checked, beside what is proven at the peak of each.
+Each schedule passes the one checker. A method is compared with the cheapest schedule within the memory that its own
+needs, and with a lower bound there: `judge` gives a `Verdict` for each `Contender` and budget, `Proofs` keeps what is
+proven of a graph.
 """
 
 from __future__ import annotations

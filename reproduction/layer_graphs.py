@@ -1,18 +1,15 @@
-"""The rules by which Checkmate's layer graphs are made, and FCN8, the one of its networks that is made by them here.
+"""The networks of both papers' evaluations, as training graphs.
 
-A convolution with its ReLU is one layer. Costs are multiply-accumulates of one example; 4 for each element of batch
-normalization, 1 for each of an activation of its own, and for each that is added; none for what only moves values. The
-gradient of a layer costs twice the layer and has its bytes, and reads the layer's output, and outputs and gradients of
-all layers that read it. The loss costs nothing and holds one float. Parameters count twice: with their gradients.
+Checkmate's layer graphs come as files, and FCN8 is made here by their rules: a convolution with its ReLU is one layer.
+Costs are multiply-accumulates of one example; 4 for each element of batch normalization, 1 for each of an activation of
+its own, and for each that is added; none for what only moves values. The gradient of a layer costs twice the layer and
+has its bytes, and reads the layer's output, and outputs and gradients of all layers that read it. The loss costs
+nothing and holds one float. Parameters count twice: with their gradients.
+
+Captured graphs have the operators of PyTorch, with costs by a roofline of the papers' GPUs, since none of these is at
+hand.
 
 Source: Jain et al., Checkmate (MLSys 2020), section 6, and the model definitions that it names.
-
-@@ networks: The networks of both papers' evaluations, as training graphs.
-
-Checkmate's layer-level graphs come as files, and one is built by the rules of `reproduction.layer_graphs`:
-costs are FLOPs, a convolution with its ReLU is one node, the backward pass of a layer costs twice its forward pass, and
-bytes and costs are those of one example. Captured graphs have the
-operators of PyTorch, with costs by a roofline of the papers' GPUs, since none of these is at hand.
 """
 
 from __future__ import annotations
@@ -182,8 +179,8 @@ LAYERS = {  # the paper's name, and the file
     "ResNet50": "keras_ResNet50",
 }
 BUILT = {"FCN8": fcn8}  # the seventh, made by the same rules
-SHARE = Path(__file__).parent  # where the installed package has its data
-REPOSITORY = Path(__file__).parents[2] / "tests" / "data"  # and where the repository has it
+DATA = Path(__file__).parent / "data"
+GRAPHS = Path(__file__).parents[1] / "tests" / "data" / "graphs"  # reference instances of tests, too
 
 
 def layer_graph(name: str, batch: int = 1) -> Graph:
@@ -205,7 +202,7 @@ def layer_graph(name: str, batch: int = 1) -> Graph:
         return scale_batch(BUILT[name](), batch)
     if name not in LAYERS:
         raise UnknownNameError("network", name, [*LAYERS, *BUILT])
-    graph = Graph.load(str(data_file("graphs", f"{LAYERS[name]}.json")))
+    graph = Graph.load(str(GRAPHS / f"{LAYERS[name]}.json"))
     return scale_batch(graph, batch)
 
 
@@ -226,7 +223,7 @@ def published_batches(name: str) -> dict[str, Any]:
     if name in BUILT:
         return {"paper_checkmate": None, "baselines": {}}
     key = LAYERS[name].removeprefix("keras_")
-    return json.loads(data_file("max_batch_16GB.json").read_text(encoding="utf-8"))[key]
+    return json.loads((DATA / "max_batch_16GB.json").read_text(encoding="utf-8"))[key]
 
 
 def captured_graph(
@@ -248,15 +245,3 @@ def captured_graph(
     loaded = models.load(name, batch, image)
     options = CaptureOptions(implementations=tuple(implementations))
     return capture_source(Source(loaded.module, loaded.make_args, name=name), device, options)
-
-
-def data_file(*parts: str) -> Path:
-    """The path of a file of the papers' data, in the installed package or in the repository.
-
-    Raises:
-        UnknownNameError: if it is not there.
-    """
-    for folder in (SHARE, REPOSITORY):
-        if (path := folder.joinpath(*parts)).exists():
-            return path
-    raise UnknownNameError("file of the papers' data", parts[-1], [])

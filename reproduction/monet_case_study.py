@@ -129,7 +129,7 @@ FIGURE_5 = Item(
     title="case study: memory along the step, saving and overhead of each layer",
     notebook="08_operator_implementations.ipynb",
     function="remat_explorer.figures.case_study",
-    test="tests/papers/test_items.py",
+    test="tests/reproduction/test_items.py",
     published="ResNet-50 at batch 184: MONeT peaks at 8 GiB, PyTorch at 14.7 GiB, and memory grows in the forward "
     "pass of both (section 5); MONeT saves in early layers, and most overhead is recomputation in the backward pass "
     "(Figure 5)",

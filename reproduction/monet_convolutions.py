@@ -182,7 +182,7 @@ FIGURE_7 = Item(
     title="workspace against time of a convolution's implementations",
     notebook="08_operator_implementations.ipynb",
     function="remat_explorer.figures.convolution_algorithms",
-    test="tests/papers/test_items.py",
+    test="tests/reproduction/test_items.py",
     published="seven algorithms of a convolution from 64 to 64 channels at 56 x 56 pixels, batch 256 (Figure 7); "
     "memory is not always inversely proportional to time (appendix G)",
     remark="The authors' times of a P100 are those of this convolution in ResNet-50 at batch 184, with its two "

@@ -1,11 +1,8 @@
-"""MONeT's Figure 3 on what its authors measured: overhead against memory, with implementations and for Checkmate.
+"""MONeT's Figures 3, 4 and 6 on what its authors measured on a P100: overhead against memory, and both ablations.
 
-Checkmate's schedule takes the fastest algorithms afterwards for which there is room, which the paper calls Checkmate-O.
-Its own problem counts no workspace, so that it fits without that only.
-
-@@ figure_4: MONeT's Figure 4: the ablation at memory ratio 0.53, on what its authors measured on a P100.
-
-@@ figure_6: MONeT's Figure 6: the ablation over memory, by the modes of its program, on what was measured on a P100.
+In Figure 3 Checkmate's schedule takes the fastest algorithms afterwards for which there is room, which the paper calls
+Checkmate-O. Its own problem counts no workspace, so that it fits without that only. Figure 4 is at memory ratio 0.53,
+Figure 6 over memory, each by the modes of MONeT's program.
 """
 
 from __future__ import annotations
@@ -193,7 +190,7 @@ FIGURE_3 = Item(
     title="overhead against memory with implementations, and for Checkmate",
     notebook="06_trade_off_curves.ipynb",
     function="rx.solve",
-    test="tests/papers/test_p100.py",
+    test="tests/reproduction/test_p100.py",
     published="a third of PyTorch's memory at 9 to 16 % overhead (Figure 3); schedules up to 34 % faster than "
     "Checkmate's at the same budget (section 5); VGG-16 in 5.5 GiB, Checkmate in 7 GiB and not less (section 5); "
     "at 10 % overhead, in the same order of networks, 5.7, 6.9, 5.2, 5.5 and 4.8 GiB, and 8.2, 10.5, 9.1, 9.9 and 5.8 "
@@ -268,7 +265,7 @@ FIGURE_4 = Item(
     title="ablation at memory ratio 0.53",
     notebook="08_operator_implementations.ipynb",
     function="rx.solve",
-    test="tests/papers/test_p100.py",
+    test="tests/reproduction/test_p100.py",
     published="lowest compute overhead only when all optimizations are jointly optimized (Figure 4); at a budget of "
     "8 GiB, schedules without joint algorithms with algorithms chosen greedily afterwards (section 5); joint "
     "algorithms improve the time significantly in all cases (section 5)",
@@ -357,7 +354,7 @@ FIGURE_6 = Item(
     title="ablation by the modes of its program",
     notebook="08_operator_implementations.ipynb",
     function="rx.solve",
-    test="tests/papers/test_p100.py",
+    test="tests/reproduction/test_p100.py",
     published="without any choice it is generally slower than with one kind (appendix D); algorithms of convolutions "
     "and output-activated ones both matter, but MobileNet-V2 gains little from algorithms (appendix D); "
     "intermediate-activated ones reach memory on VGG-16 that no others reach (appendix D); all together cost least at "

@@ -162,7 +162,7 @@ TABLE_1 = Item(
     title="memory at 10 % overhead",
     notebook="08_operator_implementations.ipynb",
     function="rx.memory_at_overhead",
-    test="tests/papers/test_items.py",
+    test="tests/reproduction/test_items.py",
     published="MONeT's GiB, PyTorch's, and their quotient: ResNet-50 5.7, 15.1, 0.377, GoogLeNet 6.9, 14.9, 0.463, "
     "U-Net 5.2, 14.3, 0.364, VGG-16 5.5, 14.1, 0.390, MobileNet-V2 4.8, 14.5, 0.331 (Table 1); Checkmate's GiB, in "
     "the same order, 8.2, 10.5, 9.1, 9.9, 5.8 (Table 1)",

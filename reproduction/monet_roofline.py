@@ -1,6 +1,7 @@
-"""MONeT's Figure 3 by a roofline: overhead against memory by this project's implementations, and for Checkmate.
+"""MONeT's Figures 3 and 6 by a roofline, on captured graphs with this project's implementations.
 
-@@ figure_6_roofline: MONeT's Figure 6 on captured graphs: what each kind of implementations here brings alone, and all together.
+Figure 3 is overhead against memory, also for Checkmate; Figure 6 what each kind of implementations brings alone, and
+all together.
 """
 
 from __future__ import annotations
@@ -135,9 +136,10 @@ def _figure_3_roofline_sentence(network: str, rows: Sequence[Mapping[str, Any]])
     least = (
         f"; the smallest share with a schedule is {min(joint):.0%} with implementations, {min(plain):.0%} for Checkmate"
     )
+    mine, theirs = _figure_3_roofline_told(joint[share]), _figure_3_roofline_told(plain[share])
     return (
-        f"{network} at {share:.0%} of plain execution's memory: {_figure_3_roofline_told(joint[share])} with implementations, "
-        f"{_figure_3_roofline_told(plain[share])} for Checkmate{least if min(joint) < min(plain) else ''}."
+        f"{network} at {share:.0%} of plain execution's memory: {mine} with implementations, "
+        f"{theirs} for Checkmate{least if min(joint) < min(plain) else ''}."
     )
 
 
@@ -154,7 +156,7 @@ FIGURE_3_ROOFLINE = Item(
     title="overhead against memory with this project's implementations",
     notebook="08_operator_implementations.ipynb",
     function="rx.solve",
-    test="tests/papers/test_items.py",
+    test="tests/reproduction/test_items.py",
     published="a third of PyTorch's memory at 9 to 16 % overhead (Figure 3); 1.2 to 1.8 times less memory than "
     "Checkmate at 10 % (Table 1); VGG-16 in 5.5 GiB, Checkmate in 7 GiB and not less (section 5)",
     remark="Predictions by a P100's published rates, without workspace, where the paper measured. The joint problem "
@@ -265,7 +267,7 @@ FIGURE_6_ROOFLINE = Item(
     title="ablation of this project's kinds of implementations",
     notebook="08_operator_implementations.ipynb",
     function="rx.ablation",
-    test="tests/papers/test_items.py",
+    test="tests/reproduction/test_items.py",
     published="without any choice it is generally slower than with one kind (appendix D); algorithms of convolutions "
     "and output-activated ones both matter, but MobileNet-V2 gains little from algorithms (appendix D); for "
     "memory-intensive networks intermediate-activated ones matter more (section 5); all together cost least at every "

@@ -208,7 +208,7 @@ SECTION_5 = Item(
     title="solver time to near the optimum",
     notebook="08_operator_implementations.ipynb",
     function="rx.solve",
-    test="tests/papers/test_items.py",
+    test="tests/reproduction/test_items.py",
     published="after an hour MONeT is within 1 to 2 % of its schedule after a day, and Checkmate has none of "
     "ResNet-50 and GoogLeNet at the tighter budgets (section 5)",
     remark="The logs are of Gurobi with 12 threads and more, on costs measured on a P100, and end after a day, with a "

@@ -1,24 +1,17 @@
-"""What the authors of MONeT measured on a P100, and what their solver found in a day: graphs, runs, and plain PyTorch.
+"""What MONeT's authors measured on a P100, what their solver found in a day, and what is found here by these costs.
 
 A graph of a mode has the implementations that may be chosen in it, each with the time and the workspace that were
-measured. Costs are seconds. A run's objective is a prediction by the same times.
+measured. Costs are seconds. A run's objective is a prediction by the same times. What runs in place in the forward pass
+does so only where its input dies, as in the authors' program.
+
+A schedule that does not choose algorithms gets the fastest ones afterwards, as in the paper ("greedily post-optimized",
+section 5 and appendix D): what is kept and recomputed stays, and only workspace that is free during a convolution is
+used. Its published run was not kept as a schedule, only as an objective with default algorithms: so that run has no
+overhead.
 
 Source: Shah et al., Memory Optimization for Deep Networks (ICLR 2021), https://github.com/utsaslab/monet-schedules, and
 the README of https://github.com/utsaslab/MONeT for plain PyTorch. The first has no licence file: what is here are its
 facts, numbers alone, in another form.
-
-@@ fastest_algorithms: A schedule afterwards given the fastest algorithm of each convolution for which there is room, run by run.
-
-MONeT's paper compares schedules that do not choose algorithms in this way ("greedily post-optimized"): what is kept and
-recomputed stays, and only workspace that is free during a convolution is used.
-
-Source: Shah et al., Memory Optimization for Deep Networks (ICLR 2021), section 5 and appendix D.
-
-@@ modes: The modes of MONeT's program on what was measured on a P100: schedules that are found here beside the published runs.
-
-A schedule that does not choose algorithms gets the fastest ones afterwards, as in the paper. Its published run was
-not kept as a schedule, only as an objective with default algorithms: so that run has no overhead. What runs in place in
-the forward pass does so only where its input dies, as in the authors' program.
 """
 
 from __future__ import annotations
@@ -40,7 +33,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import solve
 from reproduction.item import Cancelled, Tell, progress_listener
-from reproduction.layer_graphs import data_file
+from reproduction.layer_graphs import DATA
 
 NETWORKS = {"resnet50": 184, "googlenet": 320, "unet": 11, "vgg16": 176, "mobilenet_v2": 272}  # with the batch
 MODES = {  # the paper's word for each mode of its program; in all of them ReLU may run in place
@@ -183,7 +176,7 @@ def _document() -> dict[str, Any]:
 
 @cache
 def _archive() -> zipfile.ZipFile:
-    return zipfile.ZipFile(data_file("monet_p100_graphs.zip"))
+    return zipfile.ZipFile(DATA / "monet_p100_graphs.zip")
 
 
 CONVOLUTION = "convolution"  # in the names of the published operations

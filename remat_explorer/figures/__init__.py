@@ -29,7 +29,6 @@ from remat_explorer.figures.schedule_heatmap import (
 )
 from remat_explorer.figures.solver_progress import solver_progress
 from remat_explorer.figures.tradeoff import tradeoff
-from reproduction.arena_page import distance_heat_map, judged_curves
 
 __all__ = [
     "Difference",
@@ -41,9 +40,7 @@ __all__ = [
     "computation_matrices",
     "convolution_algorithms",
     "difference",
-    "distance_heat_map",
     "features_against_parameters",
-    "judged_curves",
     "memory_breakdown",
     "memory_heatmap",
     "memory_map",

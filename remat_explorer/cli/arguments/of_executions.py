@@ -1,4 +1,4 @@
-"""Options of the commands that execute a schedule, report one, or do the papers' items again."""
+"""Options of the commands that execute a schedule or report one."""
 
 from __future__ import annotations
 
@@ -30,11 +30,3 @@ def execution_options(child: argparse.ArgumentParser) -> None:
     child.add_argument("--device", default="auto", help="where to execute: auto, cpu or cuda (default: auto)")
     child.add_argument("--repeats", type=few, default=3, help="timed repeats, median shown (default: 3)")
     child.add_argument("--refresh", action="store_true", help="measure costs again instead of taking cached ones")
-
-
-def papers_options(child: argparse.ArgumentParser) -> None:
-    child.add_argument("item", nargs="?", metavar="ITEM", help="such as checkmate-figure-6 (default: list them)")
-    child.add_argument(
-        "--full", action="store_true", help="the papers' settings, for minutes to hours (default: seconds)"
-    )
-    child.add_argument("-o", "--output", metavar="FIGURE.html|.json", help="write figure and data")

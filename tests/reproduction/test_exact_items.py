@@ -24,7 +24,7 @@ from reproduction.checkmate_largest_batch import (
     published_sqrt_n_checkpoints,
     segment_stages,
 )
-from reproduction.layer_graphs import LAYERS, Layer, layer_graph, training_graph
+from reproduction.layer_graphs import DATA, LAYERS, Layer, layer_graph, training_graph
 
 MEMORY = 16 * 10**9
 
@@ -87,14 +87,14 @@ def test_the_counts_of_revolve_are_those_of_the_reference(data):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_keeping_everything_takes_what_the_published_program_says(name, data):
-    known = read(data, "max_batch_16GB.json")[LAYERS[name].removeprefix("keras_")]
+def test_keeping_everything_takes_what_the_published_program_says(name):
+    known = read(DATA, "max_batch_16GB.json")[LAYERS[name].removeprefix("keras_")]
     assert kept_for_good_peak(layer_graph(name)) == known["baselines"]["checkpoint_all"]["peak_batch1"]
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_chens_square_root_takes_what_the_published_program_says(name, data):
-    known = read(data, "max_batch_16GB.json")[LAYERS[name].removeprefix("keras_")]["baselines"]["chen_sqrtn"]
+def test_chens_square_root_takes_what_the_published_program_says(name):
+    known = read(DATA, "max_batch_16GB.json")[LAYERS[name].removeprefix("keras_")]["baselines"]["chen_sqrtn"]
     graph = layer_graph(name)
     R, S = segment_stages(graph, published_sqrt_n_checkpoints(graph))
     assert (peak_of_stages(graph, R, S), (R @ graph.costs).sum()) == (known["peak_batch1"], known["cost_batch1"])
@@ -166,8 +166,8 @@ def test_the_gains_that_the_paper_names_are_those_of_parameters_counted_twice(fi
     assert f"{row['published'] / row['greedy, parameters twice']:.2f}" == "1.73"
 
 
-def test_the_published_167_and_197_count_parameters_twice_and_181_and_213_is_right(figure_6, data):
-    row, known = figure_6["VGG19"], read(data, "max_batch_16GB.json")["VGG19"]["baselines"]
+def test_the_published_167_and_197_count_parameters_twice_and_181_and_213_is_right(figure_6):
+    row, known = figure_6["VGG19"], read(DATA, "max_batch_16GB.json")["VGG19"]["baselines"]
     assert (row["everything kept, parameters twice"], row["Chen, parameters twice"]) == (167, 197)
     assert (row["everything kept"], row["Chen"]) == (181, 213)
     for method, entry in (("everything kept", "checkpoint_all"), ("Chen", "chen_sqrtn")):
@@ -175,9 +175,9 @@ def test_the_published_167_and_197_count_parameters_twice_and_181_and_213_is_rig
         assert row[f"{method}, parameters twice"] == known[entry]["max_batch_parameters_counted_twice"]
 
 
-def test_the_largest_batches_are_proven_and_no_smaller_than_the_published_ones(figure_6, data):
+def test_the_largest_batches_are_proven_and_no_smaller_than_the_published_ones(figure_6):
     for name, row in figure_6.items():
-        known = read(data, "max_batch_16GB.json")[LAYERS[name].removeprefix("keras_")]
+        known = read(DATA, "max_batch_16GB.json")[LAYERS[name].removeprefix("keras_")]
         assert row["proven"], name
         assert row["batch"] == row["upper bound"] == known["batch_upper_bound"]
         assert row["batch"] >= row["published"] == known["paper_checkmate"]

@@ -1,32 +1,67 @@
-"""`remat-explorer papers`: the items of both papers, listed or regenerated."""
+"""`python -m reproduction`: the items of both papers, listed or regenerated.
+
+    python -m reproduction                                           # lists the items
+    python -m reproduction checkmate-figure-6 --full -o figure.html  # one of them
+
+Exit codes are those of `remat-explorer`.
+"""
 
 from __future__ import annotations
 
 import argparse
+import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from remat_explorer.cli import main as run_command
 from remat_explorer.cli.output import DONE, INTERRUPTED, NOT_IN_TIME, put, require_outputs, say, table, written_to
 from remat_explorer.errors import QuantityError
 from remat_explorer.quantities import format_seconds
-
-if TYPE_CHECKING:
-    from reproduction import Item, Outcome
-    from reproduction.item import Settings
+from reproduction.item import Item, Outcome, Settings, require_format
+from reproduction.items import ITEMS, find_item
 
 TICK = 0.1  # seconds between two looks at the run
+WHAT = "List the papers' figures, tables and numbers, or regenerate one."
+EXAMPLES = """examples:
+  python -m reproduction
+  python -m reproduction checkmate-figure-6 --full -o figure.html
+
+Ctrl-C ends an item with what there is by then. Exit codes: 0 done, 3 not everything was found in time or interrupted
+(what there is is still written), 64 bad input, 69 memory or a package is missing, 130 interrupted before anything was
+found."""
 
 
-def papers(options: argparse.Namespace) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """List the items or regenerate one, and return the exit code."""
+    return run_command(arguments, make_parser)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser; what it parsed has `regenerate` as ``command``.
+
+    >>> make_parser().parse_args(["checkmate-figure-6"]).item
+    'checkmate-figure-6'
+    """
+    from remat_explorer.cli.parser import CommandParser
+
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = CommandParser("python -m reproduction", description=WHAT, epilog=EXAMPLES, formatter_class=layout)
+    parser.add_argument("item", nargs="?", metavar="ITEM", help="such as checkmate-figure-6 (default: list them)")
+    full = "the papers' settings, for minutes to hours (default: seconds)"
+    parser.add_argument("--full", action="store_true", help=full)
+    parser.add_argument("-o", "--output", metavar="FIGURE.html|.json", help="write figure and data")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(command=regenerate)
+    return parser
+
+
+def regenerate(options: argparse.Namespace) -> int:
     """List the items, or regenerate one and write it where that was asked for.
 
     An interrupt ends the item, not the command: what there is by then is printed and written.
     """
-    from reproduction import ITEMS, find_item
-    from reproduction.item import require_format
-
     if options.item is None:
         if options.output is not None or options.full:
             raise QuantityError(f"--full and -o apply to one item; name it: {', '.join(ITEMS)}")
@@ -116,3 +151,9 @@ def _report(options: argparse.Namespace, item: Item, outcome: Outcome, interrupt
     if interrupted and not outcome.rows:
         return INTERRUPTED
     return DONE if outcome.complete else NOT_IN_TIME
+
+
+if __name__ == "__main__":
+    code = main()
+    exec("")  # as in remat_explorer/cli/__main__.py: after an interrupt, Python ends by itself and not by the signal
+    sys.exit(code)

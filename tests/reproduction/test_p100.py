@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from reproduction.monet import figure_3, figure_4, figure_6, modes
 
 from remat_explorer.errors import GraphError, UnknownNameError
 from remat_explorer.graph import Graph, Implementation, Operation, Value
 from remat_explorer.solvers import checkpoint_all, checkpoint_all_peak
-from reproduction import ITEMS
+from reproduction import ITEMS, monet_measured, p100
 from reproduction.p100 import (
     GIB,
     MODES,
@@ -71,7 +70,8 @@ def test_published_objectives_over_measured_overheads_give_one_time_of_pytorch()
 
 def test_at_8_gib_the_memory_ratio_of_the_figures_networks_is_053_but_for_vgg16():
     ratios = {
-        network: round(figure_4.BUDGET / pytorch(network)["GiB"], 2) for network in figure_4.FIGURE_4_NETWORKS["full"]
+        network: round(monet_measured.BUDGET / pytorch(network)["GiB"], 2)
+        for network in monet_measured.FIGURE_4_NETWORKS["full"]
     }
     assert ratios == {"resnet50": 0.53, "googlenet": 0.54, "vgg16": 0.57}
 
@@ -88,17 +88,17 @@ def test_memory_at_ten_per_cent_between_the_measured_runs_is_near_what_table_1_p
 
 
 def test_memory_at_a_tenth_is_interpolated_between_what_fits_into_each_budget():
-    def at(gib: float, overhead: float | None, way: str = figure_3.JOINT) -> dict:
+    def at(gib: float, overhead: float | None, way: str = monet_measured.JOINT) -> dict:
         return {"network": "vgg16", "way": way, "budget GiB": gib, "overhead": overhead, "gap": None}
 
     rows = [
         at(6.0, 1.3),
         at(5.5, 1.05),
         at(5.0, 1.15),
-        at(9.0, 1.2, figure_3.PLAIN),
-        at(8.0, None, figure_3.PLAIN),
+        at(9.0, 1.2, monet_measured.PLAIN),
+        at(8.0, None, monet_measured.PLAIN),
     ]
-    told = figure_3.figure_3_words(rows).partition("At 10 % overhead, interpolated between budgets: ")[2]
+    told = monet_measured.figure_3_words(rows).partition("At 10 % overhead, interpolated between budgets: ")[2]
     assert told == "vgg16: with implementations 5.2 GiB; Checkmate-O more than 9 GiB."
 
 
@@ -142,8 +142,8 @@ def test_graphs_of_different_networks_are_refused():
 @pytest.fixture
 def _short_searches(monkeypatch):
     """Searches find something in a part of their time, and then take the rest."""
-    for figure in (figure_3, figure_4):
-        monkeypatch.setitem(figure.SECONDS, "small", 0.7)
+    for seconds in (monet_measured.FIGURE_3_SECONDS, monet_measured.FIGURE_4_SECONDS):
+        monkeypatch.setitem(seconds, "small", 0.7)
 
 
 @pytest.mark.usefixtures("_short_searches")
@@ -151,9 +151,9 @@ def test_the_ablation_at_one_memory_has_a_row_for_each_mode_and_for_its_publishe
     outcome = ITEMS["monet-figure-4"].run("small")
     assert outcome.complete
     groups = [row["group"] for row in outcome.rows]
-    assert sorted(groups) == sorted([*MODES.values(), *(name + modes.PUBLISHED for name in MODES.values())])
+    assert sorted(groups) == sorted([*MODES.values(), *(name + p100.PUBLISHED for name in MODES.values())])
     for row in outcome.rows:
-        theirs = row["group"].endswith(modes.PUBLISHED)
+        theirs = row["group"].endswith(p100.PUBLISHED)
         joint = row["group"].startswith(("conv", "all"))
         assert (row["overhead"] is not None) == (joint or not theirs), row
     assert outcome.result == ITEMS["monet-figure-4"].words(outcome.rows, "small")
@@ -167,12 +167,12 @@ def test_figure_3_has_the_authors_runs_and_both_problems_at_their_budgets():
     by_way: dict[str, dict[float, float | None]] = {}
     for row in outcome.rows:
         by_way.setdefault(row["way"], {})[row["budget GiB"]] = row["overhead"]
-    assert by_way.keys() == figure_3.LOOKS.keys()
-    assert len(by_way[figure_3.MEASURED]) == 6
-    for way in (figure_3.OBJECTIVE, figure_3.JOINT, figure_3.PLAIN):
+    assert by_way.keys() == monet_measured.LOOKS.keys()
+    assert len(by_way[monet_measured.MEASURED]) == 6
+    for way in (monet_measured.OBJECTIVE, monet_measured.JOINT, monet_measured.PLAIN):
         assert list(by_way[way]) == [10.0, 8.0]
-    assert by_way[figure_3.OBJECTIVE][8.0] == pytest.approx(1383.33 / pytorch("vgg16")["ms"])
-    (plain,) = (row for row in outcome.rows if (row["way"], row["budget GiB"]) == (figure_3.PLAIN, 10.0))
+    assert by_way[monet_measured.OBJECTIVE][8.0] == pytest.approx(1383.33 / pytorch("vgg16")["ms"])
+    (plain,) = (row for row in outcome.rows if (row["way"], row["budget GiB"]) == (monet_measured.PLAIN, 10.0))
     assert plain["ms"] == pytest.approx(published_runs()["vgg16", "checkmate", 10.0]["ms"])
     assert plain["overhead"] < plain["ms"] / pytorch("vgg16")["ms"]  # by faster algorithms
     assert outcome.result == ITEMS["monet-figure-3"].words(outcome.rows, "small")
@@ -186,14 +186,14 @@ def test_masks_reach_memory_on_vgg16_that_no_other_single_choice_reaches():
 
 def test_what_costs_more_than_the_published_run_is_counted():
     row = {"network": "vgg16", "budget GiB": 8.0, "gap": None, "status": "feasible", "overhead": 1.0}
-    rows = [row | {"group": "all", "ms": 11.0}, row | {"group": "all" + modes.PUBLISHED, "ms": 10.0}]
-    rows += [row | {"group": "none", "ms": 9.0}, row | {"group": "none" + modes.PUBLISHED, "ms": 10.0}]
-    assert modes.against_published(rows, lambda group: group == "all") == (0, 1, pytest.approx(0.1))
-    assert modes.against_published(rows, lambda group: group == "none")[:2] == (1, 1)
+    rows = [row | {"group": "all", "ms": 11.0}, row | {"group": "all" + p100.PUBLISHED, "ms": 10.0}]
+    rows += [row | {"group": "none", "ms": 9.0}, row | {"group": "none" + p100.PUBLISHED, "ms": 10.0}]
+    assert p100.against_published(rows, lambda group: group == "all") == (0, 1, pytest.approx(0.1))
+    assert p100.against_published(rows, lambda group: group == "none")[:2] == (1, 1)
     network, mode, gib = OTHER_PROBLEM[0]
     rows += [
         one | {"network": network, "group": MODES[mode] + end, "budget GiB": gib}
-        for one, end in ((rows[0], ""), (rows[1], modes.PUBLISHED))
+        for one, end in ((rows[0], ""), (rows[1], p100.PUBLISHED))
     ]
-    assert modes.against_published(rows, lambda group: group == MODES[mode])[1] == 0
-    assert "at most 10.0 % more at the others" in figure_6.figure_6_words([one | {"share": 0.5} for one in rows])
+    assert p100.against_published(rows, lambda group: group == MODES[mode])[1] == 0
+    assert "at most 10.0 % more at the others" in monet_measured.figure_6_words([one | {"share": 0.5} for one in rows])

@@ -314,7 +314,7 @@ def test_an_hour_and_a_day_are_those_of_the_logs() -> None:
 
 
 def test_the_files_that_the_page_names_are_there() -> None:
-    named = re.findall(r"`((?:remat_explorer|tests|benchmarks)/[\w./]+)`", PAGE)
+    named = re.findall(r"`((?:remat_explorer|reproduction|tests|benchmarks)/[\w./]+)`", PAGE)
     assert named
     assert [path for path in named if not (ROOT / path).exists()] == []
-    assert set(re.findall(r"remat-explorer papers ([\w-]+)", PAGE)) <= set(ITEMS)
+    assert set(re.findall(r"python -m reproduction ([\w-]+)", PAGE)) <= set(ITEMS)

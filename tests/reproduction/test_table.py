@@ -7,15 +7,17 @@ import re
 from pathlib import Path
 
 import pytest
-from reproduction.checkmate import table_2 as checkmate_table_2
-from reproduction.monet import figure_3, figure_4, figure_6
-from reproduction.monet import figure_3_roofline as monet_figure_3
-from reproduction.monet import figure_6_roofline as monet_figure_6
-from reproduction.monet import solver_time as monet_solver_time
-from reproduction.monet import table_1 as monet_table_1
 
 from remat_explorer.errors import UnknownNameError
-from reproduction import ITEMS, full_result
+from reproduction import (
+    ITEMS,
+    checkmate_approximations,
+    full_result,
+    monet_measured,
+    monet_memory_at_overhead,
+    monet_roofline,
+    monet_solver_time,
+)
 from reproduction.items import (
     COLUMNS,
     FILE,
@@ -27,7 +29,7 @@ from reproduction.items import (
     items_tables,
     kept_rows,
 )
-from reproduction.layer_graphs import data_file
+from reproduction.layer_graphs import DATA
 from reproduction.p100 import pytorch
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +57,7 @@ def test_the_table_is_made_from_the_results_file():
 
 def test_the_results_that_come_with_the_package_are_those_of_the_results_file():
     known = results()
-    assert data_file(FILE).read_text() == kept_rows(known), "run: python benchmarks/papers.py --table"
+    assert (DATA / FILE).read_text() == kept_rows(known), "run: python benchmarks/papers.py --table"
     for key in OUTCOMES:
         outcome = full_result(key)
         assert known[key]["settings"] == "full"
@@ -144,12 +146,12 @@ def test_the_table_has_a_row_for_every_item_and_says_what_was_not_run():
 
 def test_table_2_is_read_from_the_results_of_its_own_benchmark():
     details = json.loads((RESULTS / "approximation.json").read_text())["details"]
-    outcome = checkmate_table_2.table_2_measured_before(details)
+    outcome = checkmate_approximations.table_2_measured_before(details)
     assert outcome.complete
     means = {(row["network"], row["method"]): row["ratio"] for row in outcome.rows}
     for entry in details:
-        (name,) = {row["network"] for row in outcome.rows if row["network"] in checkmate_table_2.LAYERS} & {
-            network for network, file in checkmate_table_2.LAYERS.items() if file == entry["graph"]
+        (name,) = {row["network"] for row in outcome.rows if row["network"] in checkmate_approximations.LAYERS} & {
+            network for network, file in checkmate_approximations.LAYERS.items() if file == entry["graph"]
         }
         for method, mean in entry["means"].items():
             assert means[name, method] == (None if mean["mean"] is None else pytest.approx(mean["mean"]))
@@ -166,7 +168,13 @@ def test_monets_items_are_read_from_the_results_of_their_own_benchmark():
     entry |= {"figure4": {"races": races}, "figure6": {"points": groups}}
     known = {"roofline/vgg16": entry, "cpu/vgg16": {}}
     outcomes = [
-        item.measured_before(known) for item in (monet_table_1, monet_figure_3, monet_solver_time, monet_figure_6)
+        read(known)
+        for read in (
+            monet_memory_at_overhead.measured_before,
+            monet_roofline.figure_3_roofline_measured_before,
+            monet_solver_time.measured_before,
+            monet_roofline.figure_6_roofline_measured_before,
+        )
     ]
     words = [outcome.result for outcome in outcomes if outcome is not None]
     assert len(words) == 4
@@ -175,20 +183,24 @@ def test_monets_items_are_read_from_the_results_of_their_own_benchmark():
     assert "1.5 s at the longest on 1 of 1" in words[2]
     assert "none no schedule, masks +50.0 %, all +25.0 %" in words[3]
     assert not any(outcome.complete for outcome in outcomes if outcome is not None)
-    assert monet_table_1.measured_before({"cpu/vgg16": {}}) is None
+    assert monet_memory_at_overhead.measured_before({"cpu/vgg16": {}}) is None
 
 
 def test_what_was_found_on_the_p100s_costs_is_read_from_the_results_of_its_own_benchmark():
     ours = {"cost": 1.45, "fastest": 1.40, "gap": 0.25, "status": "feasible"}
     known = {"vgg16_i@8": {"ours": ours}, "vgg16_checkmate@8": {"ours": ours}}
-    for item, group in ((figure_3, "Checkmate-O"), (figure_4, "none"), (figure_6, "none")):
-        outcome = item.measured_before(known)
+    for read, group in (
+        (monet_measured.figure_3_measured_before, "Checkmate-O"),
+        (monet_measured.figure_4_measured_before, "none"),
+        (monet_measured.figure_6_measured_before, "none"),
+    ):
+        outcome = read(known)
         (row,) = (row for row in outcome.rows if row.get("way", row.get("group")) == group)
         assert (row["ms"], row["gap"], row["budget GiB"]) == (1450.0, 0.25, 8.0)
         assert row["overhead"] == pytest.approx(1400.0 / pytorch("vgg16")["ms"])
         assert not outcome.complete
         known_before = {name: {"ours": {"cost": 1.45}} for name in known}  # by a benchmark that kept less
-        assert len(item.measured_before(known_before).rows) == len(outcome.rows) - 1
+        assert len(read(known_before).rows) == len(outcome.rows) - 1
 
 
 def test_the_program_on_the_page_runs(capsys):
