@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from remat_explorer.course import EXERCISES
 from remat_explorer.documents import unpack_rows
 from remat_explorer.errors import ScheduleError
 from remat_explorer.instances import linear
@@ -213,3 +214,12 @@ def test_figure_1_needs_30_gigabytes_and_saves_21_of_them():
     assert len(rows) == 2
     assert rows[0]["peak"] - rows[1]["peak"] >= 21 * 10**9
     assert 1 < rows[1]["overhead"] < 4 / 3  # less than one extra forward pass
+
+
+def test_the_answers_of_the_course_are_those_of_the_layer_graphs():
+    vgg19, resnet50 = layer_graph("VGG19"), layer_graph("ResNet50")
+    peak, fixed = kept_for_good_peak(resnet50), resnet50.resident_bytes
+    once, twice = (largest_batch(MEMORY, fixed, peak, times) for times in (1, 2))
+    assert EXERCISES["06.2"].answer() == layer_graph("VGG16", 256).resident_bytes
+    assert EXERCISES["07.1"].answer() == 10**9 // kept_for_good_peak(vgg19)
+    assert EXERCISES["07.2"].answer() == once - twice
