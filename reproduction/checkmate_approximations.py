@@ -248,7 +248,7 @@ def run(
     return table_2_outcome(rows, complete=len(rows) == len(networks) * len(METHODS) and not cancelled())
 
 
-def table_2_measured_before(details: Sequence[dict[str, Any]]) -> Outcome:
+def table_2_from_results(details: Sequence[dict[str, Any]]) -> Outcome:
     """The outcome of an earlier measurement.
 
     Args:

@@ -177,7 +177,7 @@ def figure_6(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcom
     return figure_6_outcome(rows, settings, complete=len(rows) == len(NETWORKS[settings]) and not cancelled())
 
 
-def figure_6_measured_before(details: Sequence[Mapping[str, Any]]) -> Outcome:
+def figure_6_from_results(details: Sequence[Mapping[str, Any]]) -> Outcome:
     """The outcome of an earlier search; the baselines are worked out here.
 
     Args:

@@ -18,8 +18,7 @@ from remat_explorer.errors import ExecutionError, GraphError, SolverError, Unkno
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
-from remat_explorer.solvers import STRATEGIES, solve, sweep
-from remat_explorer.solvers.sweeps.frontier import Frontier
+from remat_explorer.solvers import STRATEGIES, Frontier, solve, sweep
 from remat_explorer.solvers.sweeps.own_points import bound_at
 
 OURS = "optimal"

@@ -25,16 +25,16 @@ from reproduction.p100 import (
     PUBLISHED,
     Find,
     against_published,
-    found_before,
+    count_searches,
     interpolated,
     is_published,
-    planned,
-    published,
+    overheads_in_words,
+    published_row,
     published_runs,
     pytorch,
+    row_finder,
+    row_from_results,
     rows_of,
-    search,
-    told,
 )
 
 if TYPE_CHECKING:
@@ -50,17 +50,17 @@ LOOKS = {MEASURED: (0, "dot"), OBJECTIVE: (1, "dot"), JOINT: (2, "solid"), PLAIN
 
 def figure_3(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
     """Every way on each network, at the budgets of the published runs."""
-    rows = _rows(settings, search(FIGURE_3_SECONDS[settings], progress, cancelled))
+    rows = _rows(settings, row_finder(FIGURE_3_SECONDS[settings], progress, cancelled))
     return figure_3_outcome(rows, complete=_figure_3_is_complete(rows, settings) and not cancelled())
 
 
-def figure_3_measured_before(details: Mapping[str, Any]) -> Outcome:
+def figure_3_from_results(details: Mapping[str, Any]) -> Outcome:
     """The outcome of an earlier measurement.
 
     Args:
         details: of the file that ``benchmarks/monet_p100.py`` writes.
     """
-    rows = _rows("full", partial(found_before, details))
+    rows = _rows("full", partial(row_from_results, details))
     return figure_3_outcome(rows, _figure_3_is_complete(rows, "full"))
 
 
@@ -69,7 +69,7 @@ def _rows(settings: Settings, find: Find) -> list[dict[str, Any]]:
     for network in MODELS[settings]:
         rows += measured_rows(network)
         for budget in budgets_of(network, settings):
-            run = published(network, "icmn", budget)
+            run = published_row(network, "icmn", budget)
             ways = ((run, OBJECTIVE), (find(network, "icmn", budget), JOINT), (find(network, CHECKMATE, budget), PLAIN))
             rows += [row | {"way": way} for row, way in ways if row is not None]
     return rows
@@ -217,22 +217,22 @@ FIGURE_4_SECONDS = {"small": 1.5, "full": 60.0}
 def figure_4(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
     """Every mode on each network at 8 GiB."""
     networks = FIGURE_4_NETWORKS[settings]
-    rows = rows_of(networks, [BUDGET], [BUDGET], search(FIGURE_4_SECONDS[settings], progress, cancelled))
+    rows = rows_of(networks, [BUDGET], [BUDGET], row_finder(FIGURE_4_SECONDS[settings], progress, cancelled))
     return figure_4_outcome(rows, settings, complete=_figure_4_is_complete(rows, settings) and not cancelled())
 
 
-def figure_4_measured_before(details: Mapping[str, Any]) -> Outcome:
+def figure_4_from_results(details: Mapping[str, Any]) -> Outcome:
     """The outcome of an earlier measurement.
 
     Args:
         details: of the file that ``benchmarks/monet_p100.py`` writes.
     """
-    rows = rows_of(FIGURE_4_NETWORKS["full"], [BUDGET], [BUDGET], partial(found_before, details))
+    rows = rows_of(FIGURE_4_NETWORKS["full"], [BUDGET], [BUDGET], partial(row_from_results, details))
     return figure_4_outcome(rows, "full", _figure_4_is_complete(rows, "full"))
 
 
 def _figure_4_is_complete(rows: Sequence[Mapping[str, Any]], settings: Settings) -> bool:
-    return sum(not is_published(row) for row in rows) == planned(FIGURE_4_NETWORKS[settings], [BUDGET])
+    return sum(not is_published(row) for row in rows) == count_searches(FIGURE_4_NETWORKS[settings], [BUDGET])
 
 
 def figure_4_outcome(rows: list[dict[str, Any]], settings: Settings, complete: bool) -> Outcome:
@@ -242,7 +242,7 @@ def figure_4_outcome(rows: list[dict[str, Any]], settings: Settings, complete: b
 
 def figure_4_words(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str:
     """Each mode's overhead, network by network; see `Item.words`."""
-    networks = by_network(rows, lambda network, mine: f"{network}: {told(mine, BUDGET)}.")
+    networks = by_network(rows, lambda network, mine: f"{network}: {overheads_in_words(mine, BUDGET)}.")
     return f"At {BUDGET:g} GiB, costs measured on a P100, over the time of plain PyTorch. {networks}"
 
 
@@ -289,22 +289,22 @@ TOLD = 8.0
 def figure_6(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
     """Every mode on each network, at the published budgets and at those that are searched here."""
     networks, searched = FIGURE_6_NETWORKS[settings], SEARCHED[settings]
-    rows = rows_of(networks, BUDGETS, searched, search(FIGURE_6_SECONDS[settings], progress, cancelled))
+    rows = rows_of(networks, BUDGETS, searched, row_finder(FIGURE_6_SECONDS[settings], progress, cancelled))
     return figure_6_outcome(rows, complete=_figure_6_is_complete(rows, settings) and not cancelled())
 
 
-def figure_6_measured_before(details: Mapping[str, Any]) -> Outcome:
+def figure_6_from_results(details: Mapping[str, Any]) -> Outcome:
     """The outcome of an earlier measurement.
 
     Args:
         details: of the file that ``benchmarks/monet_p100.py`` writes.
     """
-    rows = rows_of(FIGURE_6_NETWORKS["full"], BUDGETS, SEARCHED["full"], partial(found_before, details))
+    rows = rows_of(FIGURE_6_NETWORKS["full"], BUDGETS, SEARCHED["full"], partial(row_from_results, details))
     return figure_6_outcome(rows, _figure_6_is_complete(rows, "full"))
 
 
 def _figure_6_is_complete(rows: Sequence[Mapping[str, Any]], settings: Settings) -> bool:
-    return sum(not is_published(row) for row in rows) == planned(FIGURE_6_NETWORKS[settings], SEARCHED[settings])
+    return sum(not is_published(row) for row in rows) == count_searches(FIGURE_6_NETWORKS[settings], SEARCHED[settings])
 
 
 def figure_6_outcome(rows: list[dict[str, Any]], complete: bool) -> Outcome:
@@ -315,7 +315,7 @@ def figure_6_outcome(rows: list[dict[str, Any]], complete: bool) -> Outcome:
 
 def figure_6_words(rows: Sequence[Mapping[str, Any]], settings: Settings = "full") -> str:
     """Each mode's overhead at 8 GiB, network by network, and all costs beside the published ones; see `Item.words`."""
-    networks = by_network(rows, lambda network, mine: f"{network}: {told(mine, TOLD)}.")
+    networks = by_network(rows, lambda network, mine: f"{network}: {overheads_in_words(mine, TOLD)}.")
     choosing = {MODES[mode] for mode in CHOOSING}
     parts = []
     for modes, chosen in (("without joint algorithms", False), ("with them", True)):

@@ -63,7 +63,7 @@ def row_of(network: str, way: str, eager: int, entry: Mapping[str, Any]) -> dict
     return row | {"published": PUBLISHED.get(network) if way == JOINT else None}
 
 
-def measured_before(details: Mapping[str, Any]) -> Outcome | None:
+def from_results(details: Mapping[str, Any]) -> Outcome | None:
     """The outcome of an earlier measurement, or None where it holds nothing of the table.
 
     Args:

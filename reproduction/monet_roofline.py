@@ -13,8 +13,7 @@ from typing import Any
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_overhead, format_share
 from remat_explorer.solution import Solution, relative_gap
-from remat_explorer.solvers import ablation, checkpoint_all_peak, solve
-from remat_explorer.solvers.ablation.ablation import Ablation
+from remat_explorer.solvers import Ablation, ablation, checkpoint_all_peak, solve
 from remat_explorer.solvers.ablation.sets_of_kinds import ALL, NONE, called
 from remat_explorer.solvers.monet.selections import default_selection, fastest_selection
 from reproduction.item import Cancelled, Item, Outcome, Settings, Tell, name_list, progress_listener
@@ -83,7 +82,7 @@ def problems_of(graph: Graph) -> dict[str, tuple[Graph, str]]:
     return problems if fastest.codes == plain.codes else problems | {FASTEST: (fastest.graph, "optimal")}
 
 
-def figure_3_roofline_measured_before(details: Mapping[str, Any]) -> Outcome | None:
+def figure_3_roofline_from_results(details: Mapping[str, Any]) -> Outcome | None:
     """The outcome of an earlier measurement, or None where it holds nothing of the figure.
 
     Args:
@@ -206,7 +205,7 @@ def figure_6_roofline_rows(ablation: Ablation) -> list[dict[str, Any]]:
     return rows
 
 
-def figure_6_roofline_measured_before(details: Mapping[str, Any]) -> Outcome | None:
+def figure_6_roofline_from_results(details: Mapping[str, Any]) -> Outcome | None:
     """The outcome of an earlier measurement, or None where it holds nothing of the figure.
 
     Args:

@@ -99,7 +99,7 @@ def _of_network(name: str, graph: Graph, limit: float, progress: Tell, cancelled
     return rows
 
 
-def measured_before(details: Mapping[str, Any]) -> Outcome | None:
+def from_results(details: Mapping[str, Any]) -> Outcome | None:
     """The outcome of an earlier measurement, or None where it holds nothing of it.
 
     Args:

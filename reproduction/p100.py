@@ -182,7 +182,7 @@ def _archive() -> zipfile.ZipFile:
 CONVOLUTION = "convolution"  # in the names of the published operations
 
 
-def with_fastest_algorithms(schedule: Schedule, algorithms: Graph, budget: int) -> float:
+def cost_with_fastest_algorithms(schedule: Schedule, algorithms: Graph, budget: int) -> float:
     """Cost of the schedule where each convolution takes the fastest algorithm that fits at that moment, in seconds.
 
     Args:
@@ -227,7 +227,7 @@ ROUNDING = 1e-6  # as a share of a cost, less than a hundredth of a millisecond
 Find = Callable[[str, str, float], dict[str, Any] | None]
 
 
-def found(
+def searched_row(
     network: str, mode: str, budget: float, seconds: float, progress: Tell, cancelled: Cancelled
 ) -> dict[str, Any]:
     """A row for the best schedule that is found here.
@@ -240,16 +240,16 @@ def found(
         cancelled: asked by the search.
 
     Returns:
-        A row as `published` has it; "ms" and "gap" are of the search, before algorithms are chosen afterwards.
+        A row as `published_row` has it; "ms" and "gap" are of the search, before algorithms are chosen afterwards.
     """
     hear = progress_listener(progress, f"{network} at {budget:g} GiB, {NAMES[mode]}")
     graph, size, strategy = p100_graph(network, mode, ruled=True), int(budget * GIB), strategy_of(mode)
     solution = solve(graph, size, strategy, seconds, on_progress=hear, cancelled=cancelled)
     outcome = {"cost": solution.cost, "gap": solution.gap, "status": str(solution.status)}
-    return _found(network, mode, budget, outcome | {"fastest": fastest(solution, network, mode)})
+    return _row_of_search(network, mode, budget, outcome | {"fastest": fastest_cost(solution, network, mode)})
 
 
-def fastest(solution: Solution, network: str, mode: str) -> float | None:
+def fastest_cost(solution: Solution, network: str, mode: str) -> float | None:
     """Cost of a solution of a mode once its convolutions have the fastest algorithms that fit, in seconds.
 
     Args:
@@ -261,7 +261,7 @@ def fastest(solution: Solution, network: str, mode: str) -> float | None:
     """
     if solution.schedule is None or solution.budget is None or mode in CHOOSING:
         return solution.cost
-    return with_fastest_algorithms(solution.schedule, p100_graph(network, "ic"), solution.budget)
+    return cost_with_fastest_algorithms(solution.schedule, p100_graph(network, "ic"), solution.budget)
 
 
 def strategy_of(mode: str) -> str:
@@ -273,33 +273,33 @@ def strategy_of(mode: str) -> str:
     return "optimal" if mode == CHECKMATE else "monet"
 
 
-def found_before(details: Mapping[str, Any], network: str, mode: str, budget: float) -> dict[str, Any] | None:
-    """`found` from an earlier measurement, or None where that has not all of the row.
+def row_from_results(details: Mapping[str, Any], network: str, mode: str, budget: float) -> dict[str, Any] | None:
+    """`searched_row` from an earlier measurement, or None where that has not all of the row.
 
     Args:
         details: of the file that ``benchmarks/monet_p100.py`` writes.
-        network, mode, budget: as `found` takes them.
+        network, mode, budget: as `searched_row` takes them.
 
     >>> ours = {"cost": 1.38333, "gap": 0.0, "status": "optimal", "fastest": 1.38333}
-    >>> row = found_before({"vgg16_icmn@8": {"ours": ours}}, "vgg16", "icmn", 8.0)
+    >>> row = row_from_results({"vgg16_icmn@8": {"ours": ours}}, "vgg16", "icmn", 8.0)
     >>> row["ms"], round(row["overhead"], 3)
     (1383.33, 0.98)
     """
     outcome = details.get(f"{network}_{mode}@{budget:g}", {}).get("ours")
-    return _found(network, mode, budget, outcome) if outcome and "fastest" in outcome else None
+    return _row_of_search(network, mode, budget, outcome) if outcome and "fastest" in outcome else None
 
 
-def _found(network: str, mode: str, budget: float, outcome: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of a search: "cost", "gap" and "status" of it, and "fastest", as `fastest` has it."""
+def _row_of_search(network: str, mode: str, budget: float, outcome: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of a search: "cost", "gap" and "status" of it, and "fastest", as `fastest_cost` has it."""
     ms, afterwards = (None if seconds is None else MS * seconds for seconds in (outcome["cost"], outcome["fastest"]))
     row = _row(network, NAMES[mode], budget, ms, afterwards)
     return row | {"gap": outcome["gap"], "status": outcome["status"]}
 
 
-def published(network: str, mode: str, budget: float) -> dict[str, Any] | None:
+def published_row(network: str, mode: str, budget: float) -> dict[str, Any] | None:
     """A row for the published run, or None where there is none.
 
-    >>> row = published("vgg16", "icmn", 8.0)
+    >>> row = published_row("vgg16", "icmn", 8.0)
     >>> row["group"], row["ms"], round(row["overhead"], 3)
     ('all, published', 1383.33, 0.98)
     """
@@ -334,25 +334,25 @@ def rows_of(
     rows: list[dict[str, Any] | None] = []
     for network in networks:
         for mode in MODES:
-            rows += [published(network, mode, budget) for budget in budgets]
+            rows += [published_row(network, mode, budget) for budget in budgets]
             if has_graph(network, mode):
                 rows += [find(network, mode, budget) for budget in searched]
     return [row for row in rows if row is not None]
 
 
-def search(seconds: float, progress: Tell, cancelled: Cancelled) -> Find:
-    """Finds rows by `found`, and none once it is cancelled; arguments as there."""
+def row_finder(seconds: float, progress: Tell, cancelled: Cancelled) -> Find:
+    """Finds rows by `searched_row`, and none once it is cancelled; arguments as there."""
 
     def find(network: str, mode: str, budget: float) -> dict[str, Any] | None:
-        return None if cancelled() else found(network, mode, budget, seconds, progress, cancelled)
+        return None if cancelled() else searched_row(network, mode, budget, seconds, progress, cancelled)
 
     return find
 
 
-def planned(networks: Sequence[str], searched: Sequence[float]) -> int:
+def count_searches(networks: Sequence[str], searched: Sequence[float]) -> int:
     """How many searches there are.
 
-    >>> planned(["mobilenet_v2"], [8, 10])
+    >>> count_searches(["mobilenet_v2"], [8, 10])
     8
     """
     return len(searched) * sum(has_graph(network, mode) for network in networks for mode in MODES)
@@ -361,13 +361,13 @@ def planned(networks: Sequence[str], searched: Sequence[float]) -> int:
 def is_published(row: Mapping[str, Any]) -> bool:
     """Whether a row is a published run.
 
-    >>> is_published(published("vgg16", "icmn", 8.0))
+    >>> is_published(published_row("vgg16", "icmn", 8.0))
     True
     """
     return row["group"].endswith(PUBLISHED)
 
 
-def told(rows: Sequence[Mapping[str, Any]], budget: float) -> str:
+def overheads_in_words(rows: Sequence[Mapping[str, Any]], budget: float) -> str:
     """Each mode's overhead over PyTorch at a budget, beside the published run's, in words.
 
     Args:

@@ -220,6 +220,6 @@ def test_the_answers_of_the_course_are_those_of_the_layer_graphs():
     vgg19, resnet50 = layer_graph("VGG19"), layer_graph("ResNet50")
     peak, fixed = kept_for_good_peak(resnet50), resnet50.resident_bytes
     once, twice = (largest_batch(MEMORY, fixed, peak, times) for times in (1, 2))
-    assert EXERCISES["06.2"].answer() == layer_graph("VGG16", 256).resident_bytes
-    assert EXERCISES["07.1"].answer() == 10**9 // kept_for_good_peak(vgg19)
-    assert EXERCISES["07.2"].answer() == once - twice
+    assert EXERCISES["06.2"].right() == layer_graph("VGG16", 256).resident_bytes
+    assert EXERCISES["07.1"].right() == 10**9 // kept_for_good_peak(vgg19)
+    assert EXERCISES["07.2"].right() == once - twice

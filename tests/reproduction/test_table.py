@@ -146,7 +146,7 @@ def test_the_table_has_a_row_for_every_item_and_says_what_was_not_run():
 
 def test_table_2_is_read_from_the_results_of_its_own_benchmark():
     details = json.loads((RESULTS / "approximation.json").read_text())["details"]
-    outcome = checkmate_approximations.table_2_measured_before(details)
+    outcome = checkmate_approximations.table_2_from_results(details)
     assert outcome.complete
     means = {(row["network"], row["method"]): row["ratio"] for row in outcome.rows}
     for entry in details:
@@ -170,10 +170,10 @@ def test_monets_items_are_read_from_the_results_of_their_own_benchmark():
     outcomes = [
         read(known)
         for read in (
-            monet_memory_at_overhead.measured_before,
-            monet_roofline.figure_3_roofline_measured_before,
-            monet_solver_time.measured_before,
-            monet_roofline.figure_6_roofline_measured_before,
+            monet_memory_at_overhead.from_results,
+            monet_roofline.figure_3_roofline_from_results,
+            monet_solver_time.from_results,
+            monet_roofline.figure_6_roofline_from_results,
         )
     ]
     words = [outcome.result for outcome in outcomes if outcome is not None]
@@ -183,16 +183,16 @@ def test_monets_items_are_read_from_the_results_of_their_own_benchmark():
     assert "1.5 s at the longest on 1 of 1" in words[2]
     assert "none no schedule, masks +50.0 %, all +25.0 %" in words[3]
     assert not any(outcome.complete for outcome in outcomes if outcome is not None)
-    assert monet_memory_at_overhead.measured_before({"cpu/vgg16": {}}) is None
+    assert monet_memory_at_overhead.from_results({"cpu/vgg16": {}}) is None
 
 
 def test_what_was_found_on_the_p100s_costs_is_read_from_the_results_of_its_own_benchmark():
     ours = {"cost": 1.45, "fastest": 1.40, "gap": 0.25, "status": "feasible"}
     known = {"vgg16_i@8": {"ours": ours}, "vgg16_checkmate@8": {"ours": ours}}
     for read, group in (
-        (monet_measured.figure_3_measured_before, "Checkmate-O"),
-        (monet_measured.figure_4_measured_before, "none"),
-        (monet_measured.figure_6_measured_before, "none"),
+        (monet_measured.figure_3_from_results, "Checkmate-O"),
+        (monet_measured.figure_4_from_results, "none"),
+        (monet_measured.figure_6_from_results, "none"),
     ):
         outcome = read(known)
         (row,) = (row for row in outcome.rows if row.get("way", row.get("group")) == group)
