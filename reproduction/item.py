@@ -173,7 +173,7 @@ def progress_listener(progress: Tell, where: str) -> Callable[[Any], None]:
         where: the instance, in words.
 
     >>> from remat_explorer.solvers import Progress
-    >>> heard(print, "VGG16 within 60%")(Progress(0.1, "planning"))
+    >>> progress_listener(print, "VGG16 within 60%")(Progress(0.1, "planning"))
     VGG16 within 60%: planning
     """
 
@@ -186,7 +186,7 @@ def progress_listener(progress: Tell, where: str) -> Callable[[Any], None]:
 def name_list(names: list[str]) -> str:
     """Names as a list in a sentence.
 
-    >>> joined(["a", "b", "c"]), joined(["a"])
+    >>> name_list(["a", "b", "c"]), name_list(["a"])
     ('a, b and c', 'a')
     """
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
