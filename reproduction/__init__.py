@@ -1,4 +1,8 @@
-"""Figures, tables and numbers of both papers, regenerated.
+"""Figures, tables and numbers of both papers, regenerated with `remat_explorer`; in the repository, not in the package.
+
+Read `item` first, then `items`, their list. A file of items is called by its paper and its subject; the graphs that
+they run on are in `layer_graphs` and `p100`. `judge` compares every method with what is proven at its own peak, and
+`arena_page` shows that. `python -m reproduction` is the command.
 
 >>> from reproduction import ITEMS
 >>> outcome = ITEMS["checkmate-appendix-a"].run("small")

@@ -106,13 +106,13 @@ OUTCOMES: dict[str, Callable[[Rows], Outcome]] = {
 
 
 def full_result(key: str) -> Outcome:
-    """An item at full size, with the networks and sizes of the paper, from the results that come with the package.
+    """An item at full size, with the networks and sizes of the paper, from results that were found before.
 
     Args:
         key: of the item, such as "monet-figure-4".
 
     Raises:
-        UnknownNameError: if the package has no results of that item.
+        UnknownNameError: if there are no results of that item.
 
     >>> full_result("monet-table-1").complete
     True

@@ -29,6 +29,58 @@ WAYS: Mapping[str, tuple[dict[str, Any], ...]] = {
     "pytorch-budget": ({"knapsack": "dp"}, {"knapsack": "greedy"}, {"knapsack": "ilp"}),
 }
 """The options with which a strategy is judged, each by itself; without an entry it is judged as it is."""
+SAME = 1e-9  # relative difference of two costs that are the same
+NONE_FITS = "no schedule within the budget"
+NOT_IN_TIME = "no schedule in time"
+
+
+def judge(
+    graph: Graph,
+    methods: Iterable[Contender],
+    budgets: Sequence[int],
+    seconds: float = 2.0,
+    proof_seconds: float = 2.0,
+    proofs: Proofs | None = None,
+    on_progress: Callable[[str], None] = lambda doing: None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> list[Verdict]:
+    """Every method at every budget, with the distance of its schedule from the optimum at its own peak.
+
+    Of a method that does not ask for the budget, the cheapest of its schedules within the budget counts; where none
+    is, the one with the smallest peak, which then exceeds the budget.
+
+    Args:
+        graph: of operations with a single implementation.
+        methods: who is judged.
+        budgets: bytes, resident bytes included.
+        seconds: of a method for each budget; one with settings stops to try them when those of all are over.
+        proof_seconds: of our search for each peak.
+        proofs: what is known of the graph from before; None begins anew.
+        on_progress: called with what is done next, in words.
+        cancelled: asked between steps; the verdicts that there are are returned.
+
+    Returns:
+        A verdict for each method and budget, methods in the order given.
+
+    Raises:
+        ScheduleError: if a schedule of a method breaks a rule: nothing is said of it but that.
+
+    >>> from remat_explorer.instances import linear
+    >>> from reproduction.judge import contender
+    >>> (found,) = judge(linear(8), [contender("chen-sqrt-n")], [6])
+    >>> found.cost, found.peak, found.kept, found.ours, found.status
+    (21.0, 6, True, 21.0, 'optimal')
+    """
+    verdicts: list[Verdict] = []
+    for method in methods:
+        if cancelled():
+            break
+        on_progress(f"{graph.name}: {method.name}")
+        verdicts += _schedules_judged(graph, method, budgets, seconds, cancelled)
+    proofs = proofs or Proofs(graph, proof_seconds, cancelled)
+    on_progress(f"{graph.name}: proofs")
+    proofs.learn(verdict.peak for verdict in verdicts if verdict.peak is not None)
+    return [proofs.beside(verdict) for verdict in verdicts]
 
 
 @dataclass(frozen=True)
@@ -74,9 +126,6 @@ def contender(name: str) -> Contender:
     if name not in known:
         raise UnknownNameError("method", name, known)
     return known[name]
-
-
-SAME = 1e-9  # relative difference of two costs that are the same
 
 
 @dataclass(frozen=True)
@@ -215,10 +264,6 @@ class Proofs:
         return replace(verdict, bound=ours.lower_bound, ours=ours.cost, ours_peak=ours.peak, status=str(ours.status))
 
 
-NONE_FITS = "no schedule within the budget"
-NOT_IN_TIME = "no schedule in time"
-
-
 @dataclass(frozen=True, eq=False)
 class _Found:
     """A checked schedule of a method, with the setting that it comes from."""
@@ -229,56 +274,7 @@ class _Found:
     label: str
 
 
-def judge(
-    graph: Graph,
-    methods: Iterable[Contender],
-    budgets: Sequence[int],
-    seconds: float = 2.0,
-    proof_seconds: float = 2.0,
-    proofs: Proofs | None = None,
-    on_progress: Callable[[str], None] = lambda doing: None,
-    cancelled: Callable[[], bool] = lambda: False,
-) -> list[Verdict]:
-    """Every method at every budget, with the distance of its schedule from the optimum at its own peak.
-
-    Of a method that does not ask for the budget, the cheapest of its schedules within the budget counts; where none
-    is, the one with the smallest peak, which then exceeds the budget.
-
-    Args:
-        graph: of operations with a single implementation.
-        methods: who is judged.
-        budgets: bytes, resident bytes included.
-        seconds: of a method for each budget; one with settings stops to try them when those of all are over.
-        proof_seconds: of our search for each peak.
-        proofs: what is known of the graph from before; None begins anew.
-        on_progress: called with what is done next, in words.
-        cancelled: asked between steps; the verdicts that there are are returned.
-
-    Returns:
-        A verdict for each method and budget, methods in the order given.
-
-    Raises:
-        ScheduleError: if a schedule of a method breaks a rule: nothing is said of it but that.
-
-    >>> from remat_explorer.instances import linear
-    >>> from reproduction.judge import contender
-    >>> (found,) = judge(linear(8), [contender("chen-sqrt-n")], [6])
-    >>> found.cost, found.peak, found.kept, found.ours, found.status
-    (21.0, 6, True, 21.0, 'optimal')
-    """
-    verdicts: list[Verdict] = []
-    for method in methods:
-        if cancelled():
-            break
-        on_progress(f"{graph.name}: {method.name}")
-        verdicts += schedules_judged(graph, method, budgets, seconds, cancelled)
-    proofs = proofs or Proofs(graph, proof_seconds, cancelled)
-    on_progress(f"{graph.name}: proofs")
-    proofs.learn(verdict.peak for verdict in verdicts if verdict.peak is not None)
-    return [proofs.beside(verdict) for verdict in verdicts]
-
-
-def schedules_judged(
+def _schedules_judged(
     graph: Graph, method: Contender, budgets: Sequence[int], seconds: float, cancelled: Callable[[], bool]
 ) -> list[Verdict]:
     """Cost, peak and budget of one method, by the checker, with nothing proven yet.
