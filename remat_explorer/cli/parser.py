@@ -100,7 +100,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Say of a command that has moved where it is."""
-        if value in MOVED and action.dest == COMMANDS:
+        if action.dest == COMMANDS and value in MOVED:
             raise argparse.ArgumentError(None, MOVED[value])
         super()._check_value(action, value)
 
