@@ -18,10 +18,17 @@ from typing import Any
 
 from report import publish
 
-from remat_explorer.papers.checkmate.approximation import FIRST, METHODS, ROUNDING, ApproximationLimits, Ratios, compare
-from remat_explorer.papers.checkmate.table_2 import PUBLISHED
-from remat_explorer.papers.networks import layer_graph
 from remat_explorer.solvers.search.compilation import warm_up
+from reproduction.checkmate_approximations import (
+    FIRST,
+    METHODS,
+    ROUNDING,
+    TABLE_2_PUBLISHED,
+    ApproximationLimits,
+    Ratios,
+    compare,
+)
+from reproduction.layer_graphs import layer_graph
 
 # Why the table differs from the paper's, method by method; the paper does not print its budgets, so that no mean
 # across budgets can agree to the digit.
@@ -41,7 +48,7 @@ DIFFERENCES = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", choices=list(PUBLISHED), default=list(PUBLISHED))
+    parser.add_argument("--models", nargs="+", choices=list(TABLE_2_PUBLISHED), default=list(TABLE_2_PUBLISHED))
     parser.add_argument(
         "--fractions", type=float, nargs="+", default=[0.05, 0.1, 0.2, 0.4, 0.7, 0.9], help="values of f"
     )
@@ -65,7 +72,7 @@ def main() -> None:
 
 def of_model(model: str, fractions: list[float], limits: ApproximationLimits) -> tuple[list[str], dict[str, Any]]:
     """One graph: the table's row and the details."""
-    graph, paper = layer_graph(model), PUBLISHED[model]
+    graph, paper = layer_graph(model), TABLE_2_PUBLISHED[model]
     found = compare(graph, fractions, limits, lambda text: print(text, flush=True))
     budgets = len(found.points)
     cells = [cell(found.ratios[name], budgets, paper.get(name)) for name in METHODS]

@@ -33,12 +33,10 @@ from arena_graphs import GRAPHS, QUICK
 from report import RESULTS, machine, publish, write
 
 import remat_explorer as rx
-from remat_explorer.figures.judged import worst
-from remat_explorer.judging import Verdict, contenders, judge
-from remat_explorer.judging.contenders import contender
-from remat_explorer.report.arena import write_arena
 from remat_explorer.solvers import checkpoint_all_peak
 from remat_explorer.solvers.search.compilation import warm_up
+from reproduction.arena_page import worst, write_arena
+from reproduction.judge import Verdict, contender, contenders, judge
 
 PLACES = (0.02, 0.1, 0.2, 0.35, 0.55, 0.8)  # of what lies between the smallest budget and keeping everything
 QUICK_PLACES = (0.1, 0.35, 0.7)

@@ -14,12 +14,12 @@ import remat_explorer as rx
 from remat_explorer.capture.model_placement import exact_kernels, place
 from remat_explorer.errors import RematError
 from remat_explorer.graph import Graph
-from remat_explorer.judging import Contender
 from remat_explorer.models.decoder import reported_llama
 from remat_explorer.runtime.comparison import FinalState, compare
 from remat_explorer.runtime.peers import PeerMeasurement
 from remat_explorer.runtime.plan_bench import PlanBench
 from remat_explorer.solvers import checkpoint_all_peak
+from reproduction.judge import Contender
 
 SHARES = [round(0.05 * i, 2) for i in range(1, 13)]  # PyTorch's settings in the report, and on to 0.6
 BUDGET = 0.7  # of the checkpoint-all peak, for schedules that run

@@ -15,9 +15,9 @@ from typing import Any
 
 from report import RESULTS, fill, table
 
-from remat_explorer.figures.judged import heat_cell, worst
-from remat_explorer.judging import Verdict
 from remat_explorer.quantities import format_bytes, format_overhead
+from reproduction.arena_page import heat_cell, worst
+from reproduction.judge import Verdict
 
 PAGE = Path(__file__).parents[1] / "docs" / "arena.md"
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"

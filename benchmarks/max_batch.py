@@ -20,9 +20,9 @@ from typing import Any
 from report import RESULTS, publish
 
 import remat_explorer as rx
-from remat_explorer.papers.networks import BUILT, LAYERS, layer_graph, published_batches
 from remat_explorer.quantities import format_bytes, format_overhead
 from remat_explorer.solvers import max_batch, scale_batch
+from reproduction.layer_graphs import BUILT, LAYERS, layer_graph, published_batches
 
 NETWORKS = [*LAYERS, *BUILT]
 BETWEEN = 5  # sizes that are looked at where the largest batch is not proven

@@ -31,10 +31,9 @@ from typing import Any
 from report import RESULTS, fill, publish, table, write
 
 import remat_explorer as rx
-from remat_explorer.papers.monet.modes import fastest, strategy_of
-from remat_explorer.papers.p100 import GIB, OTHER_PROBLEM, has_graph, p100_graph, published_runs
 from remat_explorer.solvers.monet.selections import default_selection
 from remat_explorer.solvers.search.compilation import warm_up
+from reproduction.p100 import GIB, OTHER_PROBLEM, fastest_cost, has_graph, p100_graph, published_runs, strategy_of
 
 UNIT = 1e-5  # seconds: their objectives and bounds are whole numbers of 1/100 ms
 QUICK = ("vgg16_icmn", "unet_icmn", "vgg16_checkmate")
@@ -156,7 +155,7 @@ def solved(problem: Problem, seconds: float, subset: bool, done: dict[str, Any] 
     entry = dict(done or {})
     if "ours" not in entry:
         ours, solution = outcome(graph, budget, problem.strategy, seconds)
-        ours["fastest"] = fastest(solution, problem.network, problem.mode)
+        ours["fastest"] = fastest_cost(solution, problem.network, problem.mode)
         entry |= {"ours": ours, "seconds_allowed": seconds}
     entry |= beside(problem, entry["ours"])
     if subset and "subset" not in entry and problem.strategy != "optimal":

@@ -20,9 +20,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from remat_explorer.papers.p100 import MODES, NETWORKS
+from reproduction.p100 import MODES, NETWORKS
 
-ARCHIVE = Path(__file__).parents[1] / "tests" / "data" / "monet_p100_graphs.zip"
+ARCHIVE = Path(__file__).parents[1] / "reproduction" / "data" / "monet_p100_graphs.zip"
 HOUR = 3600.0
 BEGAN = (1980, 1, 1, 0, 0, 0)  # the same date in every archive, so that the same folder gives the same bytes
 

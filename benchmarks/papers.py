@@ -5,10 +5,10 @@
     python benchmarks/papers.py --table                          # the tables alone, from the results that are there
 
 Each outcome is written to results/papers.json when it is there, so an interrupted run goes on where it was; what the
-notebooks draw of it comes with the package (`remat_explorer.papers.full_results`). Items that
-another benchmark measures are taken from its results where those are complete (`--anew` runs them here): Table 2 from
-approximation.py, Figure 6 from max_batch.py, MONeT's Figures 3, 4 and 6 on measured costs from monet_p100.py, its
-Table 1, Figures 3 and 6 by a roofline and its solver times from monet.py.
+notebooks draw of it lies in reproduction/data (`reproduction.full_result`). Items that another benchmark measures are
+taken from its results where those are complete (`--anew` runs them here): Table 2 from approximation.py, Figure 6 from
+max_batch.py, MONeT's Figures 3, 4 and 6 on measured costs from monet_p100.py, its Table 1, Figures 3 and 6 by a
+roofline and its solver times from monet.py.
 
 The words of a result are made from its rows again each time, so that results can be told in other words without running
 anything.
@@ -30,33 +30,32 @@ from report import RESULTS, fill, machine
 
 from remat_explorer.documents import write_text
 from remat_explorer.errors import RematError
-from remat_explorer.papers import ITEMS, Outcome
-from remat_explorer.papers.checkmate import figure_6 as checkmate_figure_6
-from remat_explorer.papers.checkmate import table_2 as checkmate_table_2
-from remat_explorer.papers.full_results import FILE, kept_rows
-from remat_explorer.papers.monet import figure_3 as monet_figure_3
-from remat_explorer.papers.monet import figure_3_roofline as monet_figure_3_roofline
-from remat_explorer.papers.monet import figure_4 as monet_figure_4
-from remat_explorer.papers.monet import figure_6 as monet_figure_6
-from remat_explorer.papers.monet import figure_6_roofline as monet_figure_6_roofline
-from remat_explorer.papers.monet import solver_time as monet_solver_time
-from remat_explorer.papers.monet import table_1 as monet_table_1
-from remat_explorer.papers.networks import REPOSITORY
-from remat_explorer.papers.summary import TABLE_BEGINS, TABLE_ENDS, items_tables
 from remat_explorer.solvers.search.compilation import warm_up
+from reproduction import (
+    ITEMS,
+    Outcome,
+    checkmate_approximations,
+    checkmate_largest_batch,
+    monet_measured,
+    monet_memory_at_overhead,
+    monet_roofline,
+    monet_solver_time,
+)
+from reproduction.items import FILE, TABLE_BEGINS, TABLE_ENDS, items_tables, kept_rows
+from reproduction.layer_graphs import DATA
 
 RESULT = RESULTS / "papers.json"
 PAGE = Path(__file__).parents[1] / "docs" / "papers.md"
 MEASURED: dict[str, tuple[str, Callable[[Any], Outcome | None]]] = {  # another benchmark's file, and how it is read
-    "checkmate-figure-6": ("max_batch", checkmate_figure_6.measured_before),
-    "checkmate-table-2": ("approximation", checkmate_table_2.measured_before),
-    "monet-table-1": ("monet", monet_table_1.measured_before),
-    "monet-figure-3": ("monet_p100", monet_figure_3.measured_before),
-    "monet-figure-3-by-a-roofline": ("monet", monet_figure_3_roofline.measured_before),
-    "monet-section-5": ("monet", monet_solver_time.measured_before),
-    "monet-figure-4": ("monet_p100", monet_figure_4.measured_before),
-    "monet-figure-6": ("monet_p100", monet_figure_6.measured_before),
-    "monet-figure-6-by-a-roofline": ("monet", monet_figure_6_roofline.measured_before),
+    "checkmate-figure-6": ("max_batch", checkmate_largest_batch.figure_6_from_results),
+    "checkmate-table-2": ("approximation", checkmate_approximations.table_2_from_results),
+    "monet-table-1": ("monet", monet_memory_at_overhead.from_results),
+    "monet-figure-3": ("monet_p100", monet_measured.figure_3_from_results),
+    "monet-figure-3-by-a-roofline": ("monet", monet_roofline.figure_3_roofline_from_results),
+    "monet-section-5": ("monet", monet_solver_time.from_results),
+    "monet-figure-4": ("monet_p100", monet_measured.figure_4_from_results),
+    "monet-figure-6": ("monet_p100", monet_measured.figure_6_from_results),
+    "monet-figure-6-by-a-roofline": ("monet", monet_roofline.figure_6_roofline_from_results),
 }
 
 
@@ -135,7 +134,7 @@ def write(known: Mapping[str, Any]) -> None:
     """Write the results, in the items' order, and what comes with the package of those at full size."""
     write_text(RESULT, json.dumps({key: known[key] for key in ITEMS if key in known}, indent=1) + "\n")
     full = {key: entry for key, entry in known.items() if entry["settings"] == "full" and entry["complete"]}
-    write_text(REPOSITORY / FILE, kept_rows(full))
+    write_text(DATA / FILE, kept_rows(full))
 
 
 def write_tables(known: dict[str, Any]) -> None:

@@ -21,9 +21,9 @@ from gpu_parts.schedules import packed, packed_graph
 from gpu_parts.work import Work
 from remat_explorer.capture.implementations import cudnn_plans
 from remat_explorer.capture.model_placement import torch_device
-from remat_explorer.papers.monet import figure_7
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import checkpoint_all, checkpoint_all_peak
+from reproduction import monet_convolutions
 
 FIGURE_7 = "a convolution (Figure 7)"
 TABLE_SECONDS = 20.0  # of each network, for the searches of Table 1
@@ -99,9 +99,9 @@ def points(case: Case, work: Work) -> dict[str, Any]:
 def convolution(work: Work) -> dict[str, Any]:
     """Every implementation of one convolution: its time and workspace."""
     begun = time.monotonic()
-    graph = figure_7.profiled_convolution("small" if work.tiny else "full", lambda doing: None, work.device)
-    operation = figure_7.convolution_of(graph, figure_7.LAYER)
-    rows = figure_7.rows_of(checkpoint_all(graph), operation)
+    graph = monet_convolutions.profiled_convolution("small" if work.tiny else "full", lambda doing: None, work.device)
+    operation = monet_convolutions.convolution_of(graph, monet_convolutions.LAYER)
+    rows = monet_convolutions.rows_of(checkpoint_all(graph), operation)
     cudnn_words = cudnn_plans.why_not(torch_device(work.device)) or "available"
     return {
         "rows": rows,

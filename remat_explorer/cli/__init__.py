@@ -9,19 +9,30 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from remat_explorer.cli.terminal import INTERRUPTED, complain, discard, leaving_imports, prepare_streams
+
+if TYPE_CHECKING:
+    import argparse
 
 DONE, BAD_INPUT, MISSING = 0, 64, 69
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+def main(
+    arguments: Sequence[str] | None = None, make_parser: Callable[[], argparse.ArgumentParser] | None = None
+) -> int:
+    """Run one command and return its exit code.
+
+    Args:
+        arguments: the words after the program's name; None for those of this process.
+        make_parser: of another program; what it parses has a ``command`` and ``json``, as here.
+    """
     prepare_streams()
     try:
         with leaving_imports():
-            return _run(arguments)
+            return _run(arguments, make_parser)
     except KeyboardInterrupt:
         complain("interrupted")
         return INTERRUPTED
@@ -42,10 +53,12 @@ def _said(error: BaseException) -> str:
     return "".join(f": {line}" for line in str(error).splitlines()[:1])
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def _run(arguments: Sequence[str] | None, make_parser: Callable[[], argparse.ArgumentParser] | None) -> int:
     from remat_explorer.cli.output import tell_what_took_longer
-    from remat_explorer.cli.parser import make_parser  # after Ctrl-C is taken care of: it takes a moment
     from remat_explorer.errors import RematError
+
+    if make_parser is None:
+        from remat_explorer.cli.parser import make_parser  # after Ctrl-C is taken care of: it takes a moment
 
     try:
         options = make_parser().parse_args(arguments)

@@ -95,14 +95,6 @@ def execution_options(child: argparse.ArgumentParser) -> None:
     child.add_argument("--refresh", action="store_true", help="measure costs again instead of taking cached ones")
 
 
-def papers_options(child: argparse.ArgumentParser) -> None:
-    child.add_argument("item", nargs="?", metavar="ITEM", help="such as checkmate-figure-6 (default: list them)")
-    child.add_argument(
-        "--full", action="store_true", help="the papers' settings, for minutes to hours (default: seconds)"
-    )
-    child.add_argument("-o", "--output", metavar="FIGURE.html|.json", help="write figure and data")
-
-
 def model_options(*children: argparse.ArgumentParser) -> None:
     for child in children:
         graph_too = child.prog.endswith(("show", "solve", "sweep", "ablation", "max-batch", "minimum-budget", "report"))

@@ -23,14 +23,12 @@ from remat_explorer.cli.options import (
     max_batch_options,
     minimum_budget_options,
     model_options,
-    papers_options,
     report_options,
     run_options,
     solver_options,
     sweep_options,
 )
 from remat_explorer.cli.output import BAD_INPUT
-from remat_explorer.cli.papers import papers
 from remat_explorer.cli.solving import ablation, solve, sweep
 from remat_explorer.cli.terminal import tell
 from remat_explorer.plain_text import one_line
@@ -59,8 +57,6 @@ EXAMPLES = """examples:
   remat-explorer policy --loader
   remat-explorer run residual_net --batch 32 --budget 60% --device cpu
   remat-explorer report residual_net --batch 32 --budget 60% --execute --sweep -o report.html
-  remat-explorer papers
-  remat-explorer papers checkmate-figure-6 --full -o figure.html
   remat-explorer cache list
   remat-explorer doctor
   remat-explorer app --theme dark
@@ -76,10 +72,15 @@ written), 64 bad input, 69 something necessary is missing (doctor), 130 interrup
 found."""
 
 
+COMMANDS = "name_of_command"
+MOVED = {
+    "papers": "'papers' is no command any more; in a checkout of the repository, type python -m reproduction, which "
+    "lists the papers' items, or python -m reproduction ITEM, with the same options"
+}
 WHAT = "Optimal tensor rematerialization: capture a model, solve for a schedule, see it, execute it."
 
 
-class _Parser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """argparse leaves with 2, which here means infeasible."""
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
@@ -89,6 +90,12 @@ class _Parser(argparse.ArgumentParser):
         if action.nargs is None and values == []:
             raise argparse.ArgumentError(action, f"{' '.join(given)!r} is no value")
         return values
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Say of a command that has moved where it is."""
+        if action.dest == COMMANDS and value in MOVED:
+            raise argparse.ArgumentError(None, MOVED[value])
+        super()._check_value(action, value)
 
     def error(self, message: str) -> NoReturn:
         tell(f"{self.format_usage()}{self.prog}: {one_line(message)}")
@@ -102,9 +109,9 @@ def make_parser() -> argparse.ArgumentParser:
     '60%'
     """
     layout = argparse.RawDescriptionHelpFormatter
-    parser = _Parser(prog="remat-explorer", description=WHAT, epilog=EXAMPLES, formatter_class=layout)
+    parser = CommandParser(prog="remat-explorer", description=WHAT, epilog=EXAMPLES, formatter_class=layout)
     parser.add_argument("--version", action="version", version=f"remat-explorer {rx.__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(dest=COMMANDS, metavar="COMMAND", required=True)
 
     def command(name: str, run: Callable[[argparse.Namespace], int], summary: str) -> argparse.ArgumentParser:
         child = commands.add_parser(name, help=summary, description=summary, epilog=EXAMPLES, formatter_class=layout)
@@ -124,7 +131,6 @@ def make_parser() -> argparse.ArgumentParser:
     to_advise = command("policy", policy, "Find the best of PyTorch's own checkpoints, for code without this package.")
     to_run = command("run", run, "Profile, solve, execute on the device, and compare with the prediction.")
     to_report = command("report", report, "Solve, and write one HTML file that shows everything about the answer.")
-    of_papers = command("papers", papers, "List the papers' figures, tables and numbers, or regenerate one.")
     to_cache = command("cache", cache, "List or clear what is kept from earlier solves and profiles.")
     to_examine = command("doctor", doctor, "Say what is installed and works here: versions, devices, solvers, cache.")
     app_options(command("app", app, "Serve the explorer alone, as a page without code, on this machine."))
@@ -159,7 +165,6 @@ def make_parser() -> argparse.ArgumentParser:
     to_advise.add_argument("--loader", action=AskForLoader, nargs=0, default=False, help=loader)
     run_options(to_run)
     report_options(to_report)
-    papers_options(of_papers)
     to_cache.add_argument("action", choices=("list", "clear"))
     to_cache.add_argument("kind", nargs="?", choices=tuple(CACHED), help="default: all")
     working = (
@@ -175,6 +180,6 @@ def make_parser() -> argparse.ArgumentParser:
         to_run,
         to_report,
     )
-    for child in (list_models, list_strategies, of_papers, *working, to_cache, to_examine):
+    for child in (list_models, list_strategies, *working, to_cache, to_examine):
         child.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

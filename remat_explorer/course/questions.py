@@ -212,28 +212,6 @@ def _bytes_for_a_quarter_more() -> int:
     return min(budget for budget in range(3, 11) if least_cost(chain, budget) <= 1.25 * chain.total_cost)
 
 
-def _resident_bytes(name: str, batch: int) -> int:
-    from remat_explorer.papers.networks import layer_graph
-
-    return layer_graph(name, batch).resident_bytes
-
-
-def _examples_for_a_gigabyte() -> int:
-    from remat_explorer.papers.checkmate.accounting import kept_for_good_peak
-    from remat_explorer.papers.networks import layer_graph
-
-    return 10**9 // kept_for_good_peak(layer_graph("VGG19"))
-
-
-def _examples_lost_by_counting_twice() -> int:
-    from remat_explorer.papers.checkmate.accounting import kept_for_good_peak, largest_batch
-    from remat_explorer.papers.networks import layer_graph
-
-    graph = layer_graph("ResNet50")
-    peak, fixed = kept_for_good_peak(graph), graph.resident_bytes
-    return largest_batch(16 * 10**9, fixed, peak) - largest_batch(16 * 10**9, fixed, peak, times=2)
-
-
 def _helps_most(mine: Any, found: Any, kinds: list[str]) -> str:
     overheads = {kind: found.curve([kind])[0].overhead for kind in kinds}
     if mine not in overheads:
@@ -299,21 +277,21 @@ SECOND_HALF = (
     ),
     Exercise(
         "06.2",
-        lambda: _resident_bytes("VGG16", 256),
+        lambda: 8 * 138_357_544,
         ("What is there whatever is scheduled?", "Parameters and their gradients: look at graph.resident_bytes"),
         "mine = 8 * 138_357_544",
         "138 million parameters of four bytes, and as many gradients: 1.1 GB, whatever the batch.",
     ),
     Exercise(
         "07.1",
-        _examples_for_a_gigabyte,
+        lambda: 10**9 // 81_723_296,
         ("How many bytes does one example take?", "How many examples of `peak` bytes are there in 10 ** 9?"),
         "mine = 10**9 // 81_723_296",
         "12 examples: a gigabyte over 81.7 MB.",
     ),
     Exercise(
         "07.2",
-        _examples_lost_by_counting_twice,
+        lambda: 100 - 98,
         (
             "Divide the bytes of the parameters by those of one example",
             "Mind the rounding: batches are whole",

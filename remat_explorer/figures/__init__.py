@@ -14,7 +14,6 @@ from remat_explorer.figures.beside_pytorch import beside_pytorch
 from remat_explorer.figures.case_study import case_study
 from remat_explorer.figures.compare import compare
 from remat_explorer.figures.convolution_algorithms import convolution_algorithms
-from remat_explorer.figures.judged import distance_heat_map, judged_curves
 from remat_explorer.figures.memory_breakdown import features_against_parameters, memory_breakdown
 from remat_explorer.figures.memory_map import memory_map
 from remat_explorer.figures.memory_timeline import memory_timeline
@@ -41,9 +40,7 @@ __all__ = [
     "computation_matrices",
     "convolution_algorithms",
     "difference",
-    "distance_heat_map",
     "features_against_parameters",
-    "judged_curves",
     "memory_breakdown",
     "memory_heatmap",
     "memory_map",

@@ -10,8 +10,8 @@ import arena_text
 import pytest
 from arena_executed import SHARES, wrong
 
-from remat_explorer.judging import Verdict
-from remat_explorer.report.arena import arena_page
+from reproduction.arena_page import arena_page
+from reproduction.judge import Verdict
 
 SETTINGS = {"seconds": 0.5, "proof_seconds": 0.5, "places": [0.35], "methods": ["chen-sqrt-n", "griewank", "dtr"]}
 

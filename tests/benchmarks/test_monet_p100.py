@@ -8,7 +8,7 @@ import pytest
 from monet_p100 import UNIT, Problem, problems
 
 import remat_explorer as rx
-from remat_explorer.papers.p100 import GIB, p100_graph
+from reproduction.p100 import GIB, p100_graph
 from tests.thorough import thorough_but
 
 KNOWN = {problem.name: problem for problem in problems()}

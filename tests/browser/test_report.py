@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.judging import Contender, judge
-from remat_explorer.report.arena import write_arena
+from reproduction.arena_page import write_arena
+from reproduction.judge import Contender, judge
 from tests.browser.test_accessibility import AXE, VIOLATIONS
 from tests.figures.choices import chain_with_choices
 from tests.hostile_names import hostile

@@ -21,7 +21,7 @@ def blocks(text: str, language: str) -> list[str]:
 
 def named_files(text: str) -> list[str]:
     """Paths of the repository that a text names between backticks."""
-    return re.findall(r"`((?:remat_explorer|notebooks|tests|docs|benchmarks)/[\w./]*)`", text)
+    return re.findall(r"`((?:remat_explorer|reproduction|notebooks|tests|docs|benchmarks)/[\w./]*)`", text)
 
 
 def links(text: str) -> list[str]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable, Sequence
 
 import pytest
 
-from remat_explorer.cli import main
+from remat_explorer import cli
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+def run(
+    capsys: pytest.CaptureFixture[str], *arguments: str, main: Callable[[Sequence[str]], int] = cli.main
+) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of one command."""
     try:
         code = main(arguments)

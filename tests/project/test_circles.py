@@ -1,4 +1,4 @@
-"""Files of the package import each other in one direction only, imports within functions and for types included."""
+"""Files of a package import each other in one direction only, imports within functions and for types included."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ def circles(package: str) -> list[list[str]]:
     return sorted(sorted(group) for group in groups if len(group) > 1)
 
 
-def test_no_files_of_the_package_import_each_other_in_a_circle() -> None:
-    assert circles("remat_explorer") == []
+@pytest.mark.parametrize("package", ["remat_explorer", "reproduction"])
+def test_no_files_of_a_package_import_each_other_in_a_circle(package: str) -> None:
+    assert circles(package) == []
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def nothing_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_command_with_an_output_is_tried_here() -> None:
     with_output = {name for name in COMMANDS if "--output" in options_of(name)}
-    assert with_output - {"papers"} == set(WRITING) | set(OF_MODELS)
+    assert with_output == set(WRITING) | set(OF_MODELS)
     assert {f"--{name}" for name in OUTPUTS} >= {"--output", "--figure", "--graph", "--trace", "--snapshot"}
 
 
@@ -139,11 +139,6 @@ def test_a_name_that_cannot_be_written_is_refused_before_the_search(capsys, fold
     assert (code, out) == (64, "")
     assert message in err
     assert sorted(folder.iterdir()) == there
-
-
-def test_an_empty_name_is_refused_where_nothing_would_be_written(capsys, folder):
-    for arguments in (["papers", "-o", ""], ["papers", "checkmate-figure-5", "-o", ""]):
-        assert run(capsys, *arguments)[:2] == (64, "")
 
 
 def test_a_file_may_be_named_like_a_dash_and_an_output_that_is_there_is_replaced(capsys, folder):

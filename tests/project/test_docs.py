@@ -17,6 +17,7 @@ from remat_explorer.cli import output
 from remat_explorer.cli.parser import make_parser
 from remat_explorer.graph import Graph
 from remat_explorer.graph.file import dump_graph
+from reproduction.__main__ import make_parser as reproduction_parser
 from tests.project.pages import ROOT, blocks, links, named_files, page
 
 PAGES = (
@@ -111,6 +112,7 @@ def shared_options(found: dict[str, str]) -> dict[str, list[str]]:
 @pytest.mark.parametrize("name", PAGES)
 def test_every_option_that_is_named_exists(name: str) -> None:
     known = {option for command in COMMANDS for option in options_of(command)} | {"--help", "--version"}
+    known |= set(reproduction_parser()._option_string_actions)
     named = set(re.findall(r"`(?:[\w-]+ )*(--[a-z][\w-]*)", page(f"docs/{name}.md"))) - {"--index-url"}
     assert named <= known
 

@@ -72,9 +72,9 @@ def test_a_standard_error_that_is_full_changes_nothing(umlauts: str) -> None:
 
 
 def test_a_disk_without_room_is_said_so_and_keeps_nothing_of_a_file(tmp_path: Path) -> None:
-    target = tmp_path / "page.html"
+    target = tmp_path / "graph.json"
     ended = called(
-        *("papers", "checkmate-appendix-a", "-o", str(target)),
+        *("capture", "residual_net", "-o", str(target)),
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)),
     )
     assert ended.returncode == 64

@@ -45,9 +45,10 @@ class SamePython(AsyncKernelManager):
 
 
 def sources_digest() -> str:
-    """SHA-256 of what every notebook depends on: the package, the versions of packages, and Python's."""
+    """SHA-256 of what every notebook depends on: the packages, the versions of packages, and Python's."""
     digest = hashlib.sha256(sys.version.encode())
-    files = [path for path in (ROOT / "remat_explorer").rglob("*") if path.suffix in {".py", ".js", ".css", ".html"}]
+    paths = (path for name in ("remat_explorer", "reproduction") for path in (ROOT / name).rglob("*"))
+    files = [path for path in paths if path.suffix in {".py", ".js", ".css", ".html"}]
     for path in [ROOT / "constraints.txt", Path(__file__), *sorted(files)]:
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -11,8 +11,8 @@ from pathlib import Path
 import nbformat
 from nbformat.notebooknode import NotebookNode
 
-from remat_explorer.judging import Verdict
-from remat_explorer.report.arena import arena_page
+from reproduction.arena_page import arena_page
+from reproduction.judge import Verdict
 from tools.website.outputs import framed, shown
 
 ROOT = Path(__file__).parents[2]

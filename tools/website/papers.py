@@ -13,8 +13,8 @@ METADATA = {
 }
 RUN = """from IPython.display import HTML, display
 
-from remat_explorer.papers import ITEMS
-from remat_explorer.papers.page import table_of
+from reproduction import ITEMS
+from reproduction.item import table_of
 
 outcome = ITEMS["{key}"].run("small")
 print(outcome.result)
@@ -25,7 +25,7 @@ display(HTML(rows))"""
 
 def paper_notebooks() -> dict[str, NotebookNode]:
     """A notebook for each paper, by the name of its page, with a section for each item."""
-    from remat_explorer.papers import ITEMS
+    from reproduction import ITEMS
 
     found: dict[str, NotebookNode] = {}
     for key, item in ITEMS.items():

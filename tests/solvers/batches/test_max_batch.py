@@ -33,7 +33,7 @@ def true_batch(scaling: BatchScaling, memory: int, overhead_limit: str | float |
 @pytest.mark.parametrize("name", ["VGG19", "MobileNet", "vgg_unet"])
 def test_the_networks_of_figure_6_have_their_largest_batch_proven(name, data):
     graph = Graph.load(str(data / "graphs" / f"keras_{name}.json"))
-    expected = json.loads((data / "max_batch_16GB.json").read_text())[name]
+    expected = json.loads((data.parents[1] / "reproduction" / "data" / "max_batch_16GB.json").read_text())[name]
     found = max_batch(graph, "16 GB")
     assert found.optimal
     assert found.batch == expected["batch_upper_bound"] >= expected["paper_checkmate"]

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from remat_explorer.graph import Graph
-from remat_explorer.papers.p100 import p100_graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import checkpoint_all_peak
@@ -20,6 +19,7 @@ from remat_explorer.solvers.monet.joint_problem import JointProblem, joint_point
 from remat_explorer.solvers.monet.selections import default_selection, make_consistent, restricted_to, smallest
 from remat_explorer.solvers.monet.windows import WindowSearch, WindowSettings, choices_near
 from remat_explorer.solvers.search.planner import plan_schedule
+from reproduction.p100 import p100_graph
 from tests.solvers.monet.choice_graphs import best_cost, in_place_only, overwriting, random_graph
 
 GIB = 2**30

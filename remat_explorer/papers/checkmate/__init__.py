@@ -1,1 +1,0 @@
-"""Figures, tables and numbers of Checkmate."""
