@@ -77,7 +77,7 @@ def main() -> None:
             every = Policy(graph, 0, tuple((layer.name, Region(layer.operations)) for layer in layers[::n]))
             cost, budget = every.cost, every.peak
             solution = rx.solve(graph, budget, time_limit=options.time_limit)
-            policy = solution.policy(options.time_limit)
+            policy = rx.policy(solution, options.time_limit)
             if policy.cost >= cost:
                 raise SystemExit(f"{case}: a policy of cost {policy.cost} at {budget} bytes, every {n} layers {cost}")
             peaks = [measured(model, args, graph, one) for one in (every, policy)]

@@ -16,6 +16,8 @@ from .plan import Plan as Plan
 from .report import report as report
 from .runtime import measure as measure
 from .runtime import rematerialize as rematerialize
+from .runtime.checkpoint_policy import policy as policy
+from .runtime.checkpoint_policy import save_policy as save_policy
 from .runtime.compiled import compile as compile
 from .runtime.compiled import partitioner as partitioner
 from .runtime.peers import compare_peers as compare_peers

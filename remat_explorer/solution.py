@@ -18,9 +18,8 @@ from remat_explorer.documents import (
     unpack_rows,
     write_json,
 )
-from remat_explorer.entry_checks import Seconds, require_arguments, require_text
+from remat_explorer.entry_checks import require_arguments, require_text
 from remat_explorer.errors import ScheduleError, SolutionError
-from remat_explorer.files import require_writable
 from remat_explorer.graph import Graph
 from remat_explorer.graph.file import options_document, parse_options
 from remat_explorer.plain_text import one_line
@@ -141,36 +140,6 @@ class Solution:
         """Write the solution file atomically."""
         require_arguments(Solution.save, locals())
         return write_json(path, self.to_document())
-
-    def policy(self, time_limit: Seconds = 10.0) -> Any:
-        """The best policy of PyTorch's own checkpoints that is found within the budget, and its price.
-
-        Modules are recomputed as a whole, once, but for the operators that are saved, so a policy costs more than a
-        schedule may; `Policy.price` says how much more than this solution.
-
-        Args:
-            time_limit: seconds of the search.
-
-        Returns:
-            A `remat_explorer.runtime.checkpoint_policy.Policy`.
-
-        Raises:
-            SolverError: if none fits, the graph was not captured in this process, or no module can have one.
-        """
-        require_arguments(Solution.policy, locals())
-        search = importlib.import_module("remat_explorer.runtime.checkpoint_policy")  # a layer above this one
-        return search.find_policy(self, time_limit)
-
-    def save_policy(self, path: str | Path, time_limit: Seconds = 10.0) -> Path:
-        """Write `policy` into a file, which other people's training code reads by what `policy --loader` prints.
-
-        Before, a step with it runs on the captured example; it is written only if that gives what plain PyTorch does.
-
-        Args, raises: as `policy`, SolverError if the step differs, and FileError if the file cannot be written.
-        """
-        require_arguments(Solution.save_policy, locals())
-        require_writable(path)  # before the search for it
-        return self.policy(time_limit).save(path)
 
     @staticmethod
     def load(path: str | Path, graph: Graph) -> Solution:

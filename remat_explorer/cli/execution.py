@@ -232,7 +232,7 @@ def policy(options: argparse.Namespace) -> int:
         return report_interrupted() if watched.interrupted else report_without_schedule(options, watched)
     say(options, "looking for a policy")
     with beside_search(options, "the search for a policy"):
-        found = watched.solution.policy()
+        found = rx.policy(watched.solution)
     say(options, "")
     lines = [str(watched.solution), *remarks(watched), str(found)]
     if options.output:

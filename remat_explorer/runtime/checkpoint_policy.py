@@ -1,6 +1,6 @@
 """A policy: what other people's training code does of rematerialization, with `torch.utils.checkpoint` alone.
 
-`find_policy` searches for the best one within a budget: around which modules there is a checkpoint, and what is saved
+`policy` searches for the best one within a budget: around which modules there is a checkpoint, and what is saved
 in them. It begins with what people type by hand, so that it never gives anything more expensive: a checkpoint around
 every n-th layer, around the first layers, and around all modules that are alike. Each that fits is improved as long as
 it fits, by removing a checkpoint or by saving what an operation writes, those first that save most cost per byte. Then
@@ -18,13 +18,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from remat_explorer.checker import replay
 from remat_explorer.claims import PROVEN
 from remat_explorer.documents import quote, read_json, require_format, require_keys, write_json
-from remat_explorer.entry_checks import require_bytes, require_list, require_number, require_text
+from remat_explorer.entry_checks import (
+    Seconds,
+    require_arguments,
+    require_bytes,
+    require_list,
+    require_number,
+    require_text,
+)
 from remat_explorer.errors import SolutionError, SolverError
+from remat_explorer.files import require_writable
 from remat_explorer.graph import Graph
 from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Plan
@@ -40,12 +48,9 @@ from remat_explorer.runtime.module_regions import (
     region_of,
 )
 from remat_explorer.runtime.peers.policy_check import require_equal
+from remat_explorer.solution import Solution
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.methods.regions import Region, layers_of
-
-if TYPE_CHECKING:
-    from remat_explorer.solution import Solution
-
 
 FORMAT, VERSION = "remat-explorer/policy", 1
 _KEYS = ("format", "version", "graph", "budget", "cost", "peak", "all_once", "optimum", "lower_bound", "regions")
@@ -165,27 +170,50 @@ class Policy:
             raise SolutionError(f"{one_line(str(path))}: {error}") from None
 
 
-def find_policy(
+def policy(
     solution: Solution,
-    time_limit: float = 10.0,
+    time_limit: Seconds = 10.0,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Policy:
-    """The best policy that is found within the budget of a solution.
+    """The best policy of PyTorch's own checkpoints that is found within the budget of a solution, and its price.
+
+    Modules are recomputed as a whole, once, but for the operators that are saved, so a policy costs more than a
+    schedule may; `Policy.price` says how much more than the solution.
 
     Args:
         solution: whose graph was captured in this process, best with ``contract=False``, so that each call of PyTorch
             is an operation that may be saved.
-        time_limit: seconds.
+        time_limit: seconds of the search.
         cancelled: asked every few milliseconds.
 
     Raises:
-        SolverError: if no policy fits, no module can have a checkpoint, or it was cancelled.
+        SolverError: if none fits, the graph was not captured in this process, no module can have a checkpoint, or it
+            was cancelled.
     """
+    require_arguments(policy, locals())
     search = PolicySearch(solution.graph, solution.budget, cancelled)
     choice = search.run(time_limit)
     names = {module.operations: module.module for module in choice}
     modules = tuple((names[region.operations], region) for region in search.regions(choice))
     return Policy(solution.graph, solution.budget, modules, solution.cost, solution.lower_bound)
+
+
+def save_policy(solution: Solution, path: str | Path, time_limit: Seconds = 10.0) -> Path:
+    """Write the `policy` of a solution into a file, which training code reads by what `policy --loader` prints.
+
+    Before, a step with it runs on the captured example; it is written only if that gives what plain PyTorch does.
+
+    Args:
+        solution, time_limit: as for `policy`.
+        path: where to write it; what is there is replaced.
+
+    Raises:
+        SolverError: as `policy`, or if the step differs.
+        FileError: if the file cannot be written.
+    """
+    require_arguments(save_policy, locals())
+    require_writable(path)  # before the search for it
+    return policy(solution, time_limit).save(path)
 
 
 def _read(document: Any, graph: Graph) -> Policy:

@@ -156,7 +156,7 @@ def test_saving_from_python_refuses_such_names_too(folder, name):
         rx.linear(2).save,
         solution.save,
         partial(rx.save_page, solution),
-        solution.save_policy,
+        partial(rx.save_policy, solution),
         frontier.save,
     ):
         with pytest.raises(FileError, match="cannot write"):

@@ -52,7 +52,7 @@ def solution(graph: Graph) -> Solution:
 
 @pytest.fixture(scope="module")
 def policy(solution: Solution) -> Policy:
-    return solution.policy(time_limit=2.0)
+    return rx.policy(solution, time_limit=2.0)
 
 
 def again(policy: Policy) -> list[int]:
@@ -366,10 +366,10 @@ def test_other_operators_are_refused_when_a_module_first_runs(
 
 def test_a_policy_needs_a_graph_with_calls_and_a_budget_that_it_fits(solution: Solution, graph: Graph) -> None:
     with pytest.raises(SolverError, match="captured in this process"):
-        rx.solve(rx.linear(4), 5).policy()
+        rx.policy(rx.solve(rx.linear(4), 5))
     small = Solution(graph, "by hand", solution.status, 1, solution.schedule, None, 0.0)
     with pytest.raises(SolverError, match=r"the smallest one takes .*, so give [0-9]+ bytes or more"):
-        small.policy()
+        rx.policy(small)
 
 
 def by_hand(graph: Graph, saved: dict[str, list[int]]) -> Policy:
@@ -468,7 +468,7 @@ def test_products_without_a_gradient_are_not_told_apart(tmp_path: Path) -> None:
 def test_contracted_operations_are_refused(model: SmallTransformer) -> None:
     contracted = rx.capture(model, ARGS)
     with pytest.raises(SolverError, match="contract=False"):
-        Solution(contracted, "by hand", Status.UNKNOWN, 2**40, None, None, 0.0).policy()
+        rx.policy(Solution(contracted, "by hand", Status.UNKNOWN, 2**40, None, None, 0.0))
 
 
 def test_an_activation_that_all_layers_share_is_named_and_one_for_each_has_a_policy():
@@ -490,7 +490,7 @@ def test_an_activation_that_all_layers_share_is_named_and_one_for_each_has_a_pol
 
     def policy(shared: bool) -> Any:
         graph = rx.capture(Layers(shared), (torch.ones(512, 64),), contract=False)
-        return rx.solve(graph, budget="90%", strategy="checkmate-approx").policy()
+        return rx.policy(rx.solve(graph, budget="90%", strategy="checkmate-approx"))
 
     with pytest.raises(SolverError, match=r"such as an activation that all blocks share \(make one") as caught:
         policy(shared=True)

@@ -260,7 +260,7 @@ def test_a_policy_is_tried_on_the_model_as_it_was_captured_and_leaves_it_as_it_i
     model.eval()
     model[0].requires_grad_(False)
     before, state = copy.deepcopy(model.state_dict()), torch.get_rng_state()
-    solution.save_policy(tmp_path / "policy.json", time_limit=0.5)
+    rx.save_policy(solution, tmp_path / "policy.json", time_limit=0.5)
     assert not model.training
     assert not model[0].weight.requires_grad
     assert all(parameter.grad is None for parameter in model.parameters())
