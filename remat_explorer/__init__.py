@@ -30,6 +30,7 @@ if type(__loader__).__name__ == "zipimporter":
     )
 
 _load, _list_names, __all__ = lazy_loader.attach_stub(__name__, __file__)  # the public names are those of the stub
+sys.modules[__name__].__class__ = type(sys)  # a room that is imported is bound over its function, and called like it
 
 
 def __getattr__(name: str) -> Any:
