@@ -263,7 +263,10 @@ def test_a_strategy_that_is_what_it_is_is_shown_though_a_cheaper_schedule_is_kno
     assert swept.solution.cost > swept.state.frontier.best(8).cost
 
 
-def test_a_solve_without_time_answers_with_what_the_curve_knows(swept: Any) -> None:
+def test_a_solve_without_time_answers_with_what_the_curve_knows(
+    swept: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path))  # without what other tests have solved
     state = swept.state
     state.frontier = extend_frontier(state.graph, None, [rx.solve(state.graph, 4)])
     state.budget, state.time_limit = 5, 0.0

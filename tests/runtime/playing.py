@@ -127,7 +127,7 @@ def _shuffle(mine: Rematerialization, draw: np.random.Generator) -> None:
         graph = planned.solution.graph
         schedule = random_schedule(graph, int(draw.integers(2**31)), draw.random(), 0.3 * draw.random())
         halves = ForwardBackward.of(Plan.of(schedule), planned.code.program, torch.device("cpu"))
-        mine.plans[place] = replace(planned, solution=solution_of(schedule), halves=halves)
+        mine.plans[place] = replace(planned, solution=solution_of(schedule), code=halves)
 
 
 def _acts(world: World, call: Callable[..., Any], before: Callable[[Seen], None]) -> Iterator[tuple[Seen, int]]:
