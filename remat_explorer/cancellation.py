@@ -20,8 +20,8 @@ def cancellable(abandoned: Callable[[], bool]) -> Iterator[None]:
     Raises:
         Abandoned: then, from inside.
 
-    >>> with abandonable(lambda: True):
-    ...     go_on()
+    >>> with cancellable(lambda: True):
+    ...     raise_if_cancelled()
     Traceback (most recent call last):
         ...
     remat_explorer.cancellation.CaptureCancelled

@@ -20,7 +20,7 @@ def memoize_by_identity(make: Callable[[Key], Answer]) -> Callable[[Key], Answer
 
     >>> calls = []
     >>> class Thing: pass
-    >>> count = once(lambda thing: calls.append(thing.__class__) or len(calls))
+    >>> count = memoize_by_identity(lambda thing: calls.append(thing.__class__) or len(calls))
     >>> thing = Thing()
     >>> count(thing), count(thing), count(Thing())
     (1, 1, 2)

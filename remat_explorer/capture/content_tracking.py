@@ -260,7 +260,7 @@ capture again, with inputs like these
 
 
 def fix_sizes(module: GraphModule) -> None:
-    """Let every operator of ``SIZED`` in the graph give the size that it had when it was traced."""
+    """Let every operator of ``_SIZED`` in the graph give the size that it had when it was traced."""
     for node in module.graph.nodes:
         if node.op == "call_function" and node.target in _SIZED and _depends_on_content(node):
             node.target = _with_size(node.target)

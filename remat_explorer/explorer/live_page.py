@@ -89,7 +89,7 @@ def page(found: Frontier | Solution, *, measurement: Measurement | None = None, 
 
     >>> import remat_explorer as rx
     >>> rx.page(rx.solve(rx.linear(8), budget=4)).title
-    'linear_8'
+    'linear8'
     """
     require_arguments(page, locals())
     return live_page(found, permissions=Permissions() if source else None, measurement=measurement)

@@ -120,7 +120,7 @@ def missing_backend(name: str, error: Exception) -> SolverError:
         name: a key of `BACKENDS`.
         error: what loading it raised; its first sentence is quoted.
 
-    >>> str(missing("cbc", OSError("no library. Look elsewhere")))[:62]
+    >>> str(missing_backend("cbc", OSError("no library. Look elsewhere")))[:62]
     "the solver 'cbc' cannot be loaded: no library; reinstall the p"
     """
     reason = " ".join(str(error).split()).split(". ")[0].rstrip(".") or type(error).__name__

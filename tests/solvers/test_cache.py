@@ -160,7 +160,7 @@ def test_every_part_of_a_question_counts(other):
 
 def test_another_version_of_the_package_solves_anew(monkeypatch):
     store_solution(question(), answer(question()))
-    monkeypatch.setattr(cache_module, "PACKAGE", "999.0")
+    monkeypatch.setattr(cache_module, "__version__", "999.0")
     assert load_solution(question()) is None
 
 

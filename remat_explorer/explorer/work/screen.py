@@ -43,9 +43,9 @@ def show_best_known(state: State, budget: int | None = None) -> Solution | None:
         The solution, or None if none is known.
 
     >>> import remat_explorer as rx
-    >>> from remat_explorer.solvers.sweeps.frontier import joined
+    >>> from remat_explorer.solvers.sweeps.frontier import extend_frontier
     >>> chain = rx.linear(8)
-    >>> state = State(graph=chain, frontier=joined(chain, None, [rx.solve(chain, 4)]))
+    >>> state = State(graph=chain, frontier=extend_frontier(chain, None, [rx.solve(chain, 4)]))
     >>> show_best_known(state, 5).cost
     26.0
     >>> state.status
@@ -96,9 +96,10 @@ def choose_next_point(state: State, by: int) -> None:
     """Choose the next point of the trade-off curve that no other beats, towards more memory, or with -1 towards less.
 
     >>> import remat_explorer as rx
-    >>> from remat_explorer.solvers.sweeps.frontier import joined
+    >>> from remat_explorer.solvers.sweeps.frontier import extend_frontier
     >>> chain = rx.linear(8)
-    >>> state = State(graph=chain, frontier=joined(chain, None, [rx.solve(chain, budget) for budget in (4, 6)]))
+    >>> found = [rx.solve(chain, budget) for budget in (4, 6)]
+    >>> state = State(graph=chain, frontier=extend_frontier(chain, None, found))
     >>> choose_next_point(state, 1)  # nothing is on the screen yet: the first point
     >>> choose_next_point(state, 1)
     >>> state.budget, state.schedule.cost

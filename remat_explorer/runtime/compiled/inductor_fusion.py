@@ -1,6 +1,6 @@
 """Inductor's fusion under a budget: kernels in the order of a plan, joined where memory allows.
 
-`Order` says which operations may share a kernel, so that the order of the plan and its memory stay.
+`KernelOrder` says which operations may share a kernel, so that the order of the plan and its memory stay.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def constructed_schedules(condensed: Condensed, budget: int, limits: Limits) -> 
         limits: time for everything, of which this takes its shares at most.
 
     >>> from remat_explorer.instances import linear
-    >>> [schedule.cost for schedule in constructed(Condensed.of(linear(32)), 6, Limits())]
+    >>> [schedule.cost for schedule in constructed_schedules(Condensed.of(linear(32)), 6, Limits())]
     [111.0, 111.0]
     """
     graph = condensed.graph

@@ -55,7 +55,7 @@ def decide_fit(graph: Graph, memory: int, overhead_limit: OverheadLimit, limits:
         SolverError: if the solver fails, or an operation has several implementations.
 
     >>> from remat_explorer.instances import linear
-    >>> [fit(linear(8), memory, "one extra forward", Limits()).answer for memory in (2, 4, 5)]
+    >>> [decide_fit(linear(8), memory, "one extra forward", Limits()).answer for memory in (2, 4, 5)]
     ['infeasible', 'unknown', 'feasible']
     """
     spare = allowed_recomputation(graph.costs, graph.is_backward, overhead_limit)

@@ -151,7 +151,7 @@ def run_out_of_place(schedule: Schedule, codes: Codes | None = None) -> Schedule
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.solvers.checkpoint_all import checkpoint_all
     >>> keep = checkpoint_all(linear(4))
-    >>> elsewhere(keep) is keep
+    >>> run_out_of_place(keep) is keep
     True
     """
     graph = schedule.graph

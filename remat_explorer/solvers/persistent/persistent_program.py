@@ -125,7 +125,7 @@ def with_less_memory(chain: Chain, needs: Needs, share: float) -> Needs:
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.solvers.persistent.block_chain import chain_of
     >>> chain = chain_of(Condensed.of(linear(3)))
-    >>> eased(chain, needs_of(chain), 0.0).peak_backward.tolist()
+    >>> with_less_memory(chain, needs_of(chain), 0.0).peak_backward.tolist()
     [0, 2, 2, 2]
     """
     blocks = range(chain.blocks)

@@ -362,8 +362,8 @@ def extend_frontier(
 
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.solvers.solve import solve
-    >>> small = joined(linear(8), None, [solve(linear(8), 4)])
-    >>> both = joined(linear(8), small, [solve(linear(8), 6)])
+    >>> small = extend_frontier(linear(8), None, [solve(linear(8), 4)])
+    >>> both = extend_frontier(linear(8), small, [solve(linear(8), 6)])
     >>> [(point.budget, point.cost) for point in both.points], both.best(7).cost
     ([(4, 26.0), (6, 21.0)], 21.0)
     """

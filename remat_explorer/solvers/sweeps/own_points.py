@@ -116,7 +116,7 @@ def share_best(solutions: Sequence[Solution]) -> list[Solution]:
     >>> from remat_explorer.solvers.solve import solve
     >>> small = solve(linear(8), 4)
     >>> nothing = Solution(linear(8), "optimal", Status.UNKNOWN, 5, None, 22.0, 0.0)
-    >>> [(point.cost, point.lower_bound) for point in shared([small, nothing])]
+    >>> [(point.cost, point.lower_bound) for point in share_best([small, nothing])]
     [(26.0, 26.0), (26.0, 22.0)]
     """
     return [_with_all(solution, solutions) for solution in solutions]

@@ -306,7 +306,7 @@ def default_seconds(graph: Graph) -> float:
     """Seconds that a point may take where no limit is given; walks take time with the square of the operations.
 
     >>> from remat_explorer.instances import linear
-    >>> patience(linear(8)), round(patience(linear(800)), 1)
+    >>> default_seconds(linear(8)), round(default_seconds(linear(800)), 1)
     (0.5, 4.0)
     """
     return max(0.5, (graph.n / 800) ** 2)
