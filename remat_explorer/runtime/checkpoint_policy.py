@@ -14,7 +14,7 @@ import random
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -170,11 +170,7 @@ class Policy:
             raise SolutionError(f"{one_line(str(path))}: {error}") from None
 
 
-def policy(
-    solution: Solution,
-    time_limit: Seconds = 10.0,
-    cancelled: Callable[[], bool] = lambda: False,
-) -> Policy:
+def policy(solution: Solution, time_limit: Seconds = 10.0) -> Policy:
     """The best policy of PyTorch's own checkpoints that is found within the budget of a solution, and its price.
 
     Modules are recomputed as a whole, once, but for the operators that are saved, so a policy costs more than a
@@ -184,14 +180,12 @@ def policy(
         solution: whose graph was captured in this process, best with ``contract=False``, so that each call of PyTorch
             is an operation that may be saved.
         time_limit: seconds of the search.
-        cancelled: asked every few milliseconds.
 
     Raises:
-        SolverError: if none fits, the graph was not captured in this process, no module can have a checkpoint, or it
-            was cancelled.
+        SolverError: if none fits, the graph was not captured in this process, or no module can have a checkpoint.
     """
     require_arguments(policy, locals())
-    search = PolicySearch(solution.graph, solution.budget, cancelled)
+    search = PolicySearch(solution.graph, solution.budget)
     choice = search.run(time_limit)
     names = {module.operations: module.module for module in choice}
     modules = tuple((names[region.operations], region) for region in search.regions(choice))
@@ -290,21 +284,20 @@ class PolicySearch:
     Args:
         graph: of operations with a single implementation, which knows its modules and calls.
         budget: bytes, resident bytes included.
-        cancelled: asked between evaluations, each of which takes milliseconds.
 
     Raises:
         SolverError: if the graph has several implementations, or operations that are several calls, or no module can
             have a checkpoint.
     """
 
-    def __init__(self, graph: Graph, budget: int, cancelled: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, graph: Graph, budget: int) -> None:
         Condensed.of(graph)  # which refuses operations with several implementations
         if any(len(calls_of(graph, k)) > 1 for k in range(graph.n)):
             raise SolverError(
                 f"{graph.name!r} has operations that are several calls of PyTorch, which runs and saves each by "
                 "itself: capture it with contract=False, --no-contract"
             )
-        self.graph, self.budget, self._cancelled = graph, budget, cancelled
+        self.graph, self.budget = graph, budget
         self.modules = module_regions(graph)
         if not self.modules:
             why = "a policy needs a graph that was captured in this process, as files do not hold calls"
@@ -328,8 +321,6 @@ class PolicySearch:
         """Cost and peak bytes, as PyTorch runs it; by the checker."""
         key = frozenset((module.module, saved) for module, saved in choice.items())
         if key not in self._known:
-            if self._cancelled():
-                raise SolverError("the search for a policy was cancelled")
             cost, peak = replay(region_plan(self.graph, self.regions(choice)))
             states = sum(is_random_region(self.graph, module.operations) for module in choice)
             self._known[key] = cost, peak + RANDOM_STATE_BYTES * states
@@ -344,7 +335,7 @@ class PolicySearch:
         """The cheapest policy that was found.
 
         Raises:
-            SolverError: if none fits, or it was cancelled.
+            SolverError: if none fits.
         """
         end = time.monotonic() + time_limit
         found = [choice for choice in self.starts() if self.fits(choice)]
