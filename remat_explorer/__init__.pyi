@@ -22,7 +22,6 @@ from .runtime.compiled import compile as compile
 from .runtime.compiled import partitioner as partitioner
 from .runtime.peers import compare_peers as compare_peers
 from .schedule import Schedule as Schedule
-from .solution import Solution as Solution
 from .solvers import Ablation as Ablation
 from .solvers import Frontier as Frontier
 from .solvers import MemoryAtOverhead as MemoryAtOverhead
@@ -36,6 +35,7 @@ from .solvers import minimum_budget as minimum_budget
 from .solvers import relax as relax
 from .solvers import solve as solve
 from .solvers import sweep as sweep
+from .solvers.solution import Solution as Solution
 
 __all__: list[str]
 __version__: str

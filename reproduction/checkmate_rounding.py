@@ -14,7 +14,6 @@ import numpy as np
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_overhead, format_share
-from remat_explorer.solution import Solution
 from remat_explorer.solvers import checkpoint_all_peak, solve
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.budgets import largest_operation
@@ -28,6 +27,7 @@ from remat_explorer.solvers.methods.two_phase_rounding import (
     scatter,
     solve_linear_program,
 )
+from remat_explorer.solvers.solution import Solution
 from reproduction.checkmate_approximations import budget_at
 from reproduction.drawing import bars, side_by_side
 from reproduction.item import Cancelled, Item, Outcome, Settings, Tell, progress_listener

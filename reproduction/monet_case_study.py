@@ -9,10 +9,10 @@ from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.schedule import Schedule
-from remat_explorer.solution import relative_gap
 from remat_explorer.solvers import checkpoint_all, checkpoint_all_peak, solve
 from remat_explorer.solvers.monet.selections import default_selection
 from remat_explorer.solvers.registry import default_strategy
+from remat_explorer.solvers.solution import relative_gap
 from reproduction.item import Cancelled, Item, Outcome, Settings, Tell, progress_listener
 from reproduction.monet_networks import choice_graph
 from reproduction.p100 import GIB, p100_graph

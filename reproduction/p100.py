@@ -30,8 +30,8 @@ from remat_explorer.graph.rules import stands_in
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_overhead, format_share
 from remat_explorer.schedule import Schedule
-from remat_explorer.solution import Solution
 from remat_explorer.solvers import solve
+from remat_explorer.solvers.solution import Solution
 from reproduction.item import Cancelled, Tell, progress_listener
 from reproduction.layer_graphs import DATA
 

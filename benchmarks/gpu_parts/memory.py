@@ -29,7 +29,7 @@ from remat_explorer.capture.training_step import TrainingStep
 from remat_explorer.errors import RematError
 from remat_explorer.runtime.generated_step import generate
 from remat_explorer.runtime.measurement import Measurement
-from remat_explorer.solution import Solution
+from remat_explorer.solvers.solution import Solution
 
 REPEATS = 2
 TIME_LIMIT = 8.0  # seconds for each schedule that is solved here

@@ -25,8 +25,8 @@ from remat_explorer.errors import RematError, ScheduleError, SolutionError, Solv
 from remat_explorer.graph import Graph
 from remat_explorer.graph.file import dump_graph
 from remat_explorer.plan import Plan
-from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.memory.minimum_budget import budget_of
+from remat_explorer.solvers.solution import Solution, Status
 
 Share = str | int  # of what keeping everything takes, "smallest", or bytes
 SHARES = ("80%", "60%", "40%", "smallest")

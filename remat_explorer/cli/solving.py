@@ -28,13 +28,13 @@ from remat_explorer.errors import FileError, SolutionError
 from remat_explorer.explanations.wording import in_whole_units
 from remat_explorer.plain_text import one_line
 from remat_explorer.quantities import SMALLEST, format_seconds, format_share
-from remat_explorer.solution import Status
 from remat_explorer.solvers.registry import default_strategy
+from remat_explorer.solvers.solution import Status
 
 if TYPE_CHECKING:
     from remat_explorer.graph import Graph
-    from remat_explorer.solution import Solution
     from remat_explorer.solvers import Ablation, Frontier, MinimumBudget, SweepProgress
+    from remat_explorer.solvers.solution import Solution
 
 
 def solve(options: argparse.Namespace) -> int:

@@ -15,9 +15,9 @@ from remat_explorer.quantities import format_overhead, format_seconds, format_sh
 
 if TYPE_CHECKING:
     from remat_explorer.graph import Graph
-    from remat_explorer.solution import Solution
     from remat_explorer.solvers.base import Progress
     from remat_explorer.solvers.method import Setting
+    from remat_explorer.solvers.solution import Solution
 
 
 def named_value(text: str) -> tuple[str, Setting]:

@@ -22,8 +22,8 @@ from remat_explorer.explorer.work.scenes import Scene
 from remat_explorer.permissions import Permissions
 from remat_explorer.quantities import format_bytes
 from remat_explorer.report.html import packed, whole_page
-from remat_explorer.solution import Solution
 from remat_explorer.solvers import Frontier, minimum_budget, solve
+from remat_explorer.solvers.solution import Solution
 from remat_explorer.solvers.sweeps.frontier import extend_frontier
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from remat_explorer.figures.memory_timeline import (
 )
 from remat_explorer.figures.palette import Theme, palette
 from remat_explorer.figures.tradeoff import Extent, curve_traces, mark, pointer_traces, points_of, tradeoff_axes
-from remat_explorer.solution import Solution
 from remat_explorer.solvers import Frontier
+from remat_explorer.solvers.solution import Solution
 
 NAMES = 206  # pixels that the names beside the timeline may take, at most
 EMPTY = "The trade-off curve appears here<br>while budgets are planned"

@@ -62,9 +62,9 @@ from remat_explorer.permissions import Permissions
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule
-from remat_explorer.solution import Solution
 from remat_explorer.solvers import Frontier, MinimumBudget
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.solution import Solution
 
 FEW = 4  # repeated blocks of which each choice is laid out
 NUMBER = re.compile(r"(?<!\d)(0|[1-9]\d{0,14})(?!\d)")  # as a browser writes it, too, and that it holds exactly

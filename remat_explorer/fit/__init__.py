@@ -25,11 +25,11 @@ from remat_explorer.model_source import Source, capture_source
 from remat_explorer.models import load
 from remat_explorer.models.entry import Size
 from remat_explorer.quantities import parse_bytes
-from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import checkpoint_all_peak, solve
 from remat_explorer.solvers.batches.batch_scaling import BatchScaling
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.memory.lowest_peak import least_working_set
+from remat_explorer.solvers.solution import Solution, Status
 
 __all__ = ["Fit", "Recipe", "fit"]
 ALL = [Recipe(name) for name in OPTIMIZERS] + [Recipe("adamw", True), Recipe("adamw", True, True)]

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 from remat_explorer.figures.palette import Theme
 from remat_explorer.graph import Graph
 from remat_explorer.report.html import data
-from remat_explorer.solution import Solution
 from remat_explorer.solvers import Frontier, MinimumBudget, checkpoint_all_peak, minimum_budget
+from remat_explorer.solvers.solution import Solution
 from remat_explorer.solvers.sweeps.frontier import extend_frontier
 
 if TYPE_CHECKING:

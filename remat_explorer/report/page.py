@@ -27,8 +27,8 @@ from remat_explorer.report.sections import (
     usage,
     validation,
 )
-from remat_explorer.solution import Solution
 from remat_explorer.solvers import Frontier
+from remat_explorer.solvers.solution import Solution
 
 if TYPE_CHECKING:
     from remat_explorer.runtime.measurement import Measurement

@@ -29,7 +29,7 @@ from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import exact_bytes, format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.report.contents import ReportContents, drawing
 from remat_explorer.report.html import code, data, facts, packed, paragraph, table
-from remat_explorer.solution import Solution, Status
+from remat_explorer.solvers.solution import Solution, Status
 
 if TYPE_CHECKING:
     from remat_explorer.runtime.measurement import Measurement

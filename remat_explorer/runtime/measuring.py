@@ -27,7 +27,7 @@ from remat_explorer.quantities import format_bytes
 from remat_explorer.runtime.comparison import FinalState
 from remat_explorer.runtime.measurement import Measurement, Reference
 from remat_explorer.runtime.plan_bench import PlanBench
-from remat_explorer.solution import Solution
+from remat_explorer.solvers.solution import Solution
 
 
 def measure(

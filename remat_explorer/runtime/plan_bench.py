@@ -34,7 +34,7 @@ from remat_explorer.runtime.first_difference import FingerprintRecorder, Observe
 from remat_explorer.runtime.generated_step import generate
 from remat_explorer.runtime.interpreter import Interpreter, StepOutcome
 from remat_explorer.runtime.measurement import Allocator
-from remat_explorer.solution import Solution
+from remat_explorer.solvers.solution import Solution
 
 
 class PlanBench:

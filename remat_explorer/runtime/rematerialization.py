@@ -43,8 +43,8 @@ from remat_explorer.runtime.random_state import RandomStates
 from remat_explorer.runtime.size_variants import SizeVariants, differ_only_in_sizes
 from remat_explorer.runtime.step_planner import StepPlanner, TrainingPlan, agree_on_plan
 from remat_explorer.runtime.training_run import TrainingRun, train
-from remat_explorer.solution import Solution
 from remat_explorer.solvers.memory.minimum_budget import Budget, is_relative, is_smallest
+from remat_explorer.solvers.solution import Solution
 
 MAX_BRANCH_PLANS = 8  # plans that are made at most where truth values are read: more are made if ``resolve`` is set
 MAX_SIZE_VARIANTS = 64  # plans carried over to other sizes that are kept; each takes some MiB of the host's memory

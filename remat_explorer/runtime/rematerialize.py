@@ -31,10 +31,10 @@ from remat_explorer.runtime.call_signature import ExampleInputs, counts_to_tenso
 from remat_explorer.runtime.preconditions import require_plain_surroundings, require_plannable
 from remat_explorer.runtime.rematerialization import FORWARD_NOT_CALLED, Rematerialization
 from remat_explorer.runtime.step_planner import StepPlanner, agree_on_plan
-from remat_explorer.solution import Solution
 from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.memory.minimum_budget import Budget, require_budget
 from remat_explorer.solvers.reserved import REQUESTED, require_meaning
+from remat_explorer.solvers.solution import Solution
 
 
 def rematerialize(

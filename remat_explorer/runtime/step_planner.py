@@ -41,11 +41,11 @@ from remat_explorer.runtime.forward_backward import ForwardBackward
 from remat_explorer.runtime.model_state import ModelState
 from remat_explorer.runtime.preconditions import attributes_after_forward, require_plannable, require_registered
 from remat_explorer.runtime.retain_graph import MAX_SOLVES, retaining_peak, solve_within
-from remat_explorer.solution import Solution, capture_options_of
 from remat_explorer.solvers import minimum_budget, solve
 from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.memory.minimum_budget import Budget
 from remat_explorer.solvers.reserved import REQUESTED, RESERVED, explain_unfit
+from remat_explorer.solvers.solution import Solution, capture_options_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,13 +31,19 @@ from remat_explorer.errors import RematError, ScheduleError, SolutionError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import SMALLEST
 from remat_explorer.schedule import Schedule
-from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.base import Answer
 from remat_explorer.solvers.method import Support
 from remat_explorer.solvers.monet.condensed_choices import allowed_codes
-from remat_explorer.solvers.refutation import REFUTED, is_proven_infeasible, require_unrefuted, schedules_at_once
 from remat_explorer.solvers.registry import method_of
 from remat_explorer.solvers.reserved import RESERVED
+from remat_explorer.solvers.solution import (
+    REFUTED,
+    Solution,
+    Status,
+    is_proven_infeasible,
+    require_unrefuted,
+    schedules_at_once,
+)
 
 FORMAT, VERSION = "remat-explorer/cached-solution", 1
 LARGEST = 256 * 2**20  # bytes of all kept solutions together; above that the longest unused go

@@ -21,8 +21,8 @@ from remat_explorer.errors import QuantityError, UnknownNameError
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import SMALLEST, exact_bytes, format_bytes
 from remat_explorer.schedule import Schedule
-from remat_explorer.solution import Solution
 from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress
+from remat_explorer.solvers.solution import Solution
 
 REQUESTED, RESERVED = "requested", "reserved"
 MEANINGS = (REQUESTED, RESERVED)

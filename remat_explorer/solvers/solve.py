@@ -12,16 +12,15 @@ from remat_explorer.entry_checks import Seconds, Threads, require_arguments
 from remat_explorer.errors import ScheduleError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
-from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress
 from remat_explorer.solvers.bounds.stages import cost_step
 from remat_explorer.solvers.cache import Question, known_answer, load_solution, no_worse, store_or_warn
 from remat_explorer.solvers.memory.minimum_budget import Budget, budget_of, with_known
 from remat_explorer.solvers.milp import backend
-from remat_explorer.solvers.refutation import REFUTED, is_proven_infeasible
 from remat_explorer.solvers.registry import STRATEGIES, threads_of
 from remat_explorer.solvers.reserved import REQUESTED, RESERVED, require_meaning, within_reserved
 from remat_explorer.solvers.search.planner import load_search
+from remat_explorer.solvers.solution import REFUTED, Solution, Status, is_proven_infeasible
 
 
 def solve(

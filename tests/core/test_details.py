@@ -11,8 +11,8 @@ from remat_explorer.graph import Graph
 from remat_explorer.graph.file import dump_graph
 from remat_explorer.instances import linear
 from remat_explorer.operation_details import Details
-from remat_explorer.solution import Solution
 from remat_explorer.solvers import solve
+from remat_explorer.solvers.solution import Solution
 
 DETAILS = Details("features.3", "conv2d + relu", ("8x64x32x32",), "net.py:42")
 

@@ -8,7 +8,7 @@ import pytest
 from remat_explorer.errors import SolutionError
 from remat_explorer.instances import linear
 from remat_explorer.schedule import Schedule
-from remat_explorer.solution import Solution, Status
+from remat_explorer.solvers.solution import Solution, Status
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from remat_explorer.errors import SolverError
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work import background_searches
 from remat_explorer.explorer.work.screen import add_to_frontier
-from remat_explorer.solution import Solution, Status
+from remat_explorer.solvers.solution import Solution, Status
 from remat_explorer.solvers.sweeps.frontier import extend_frontier
 from tests.explorer.driven import driver_of, settled, until
 

@@ -18,9 +18,9 @@ from remat_explorer.explorer.model_view import ModelView
 from remat_explorer.explorer.plots_view import PlotsView
 from remat_explorer.explorer.work import loading, solving
 from remat_explorer.explorer.work.screen import add_to_frontier
-from remat_explorer.solution import Status
 from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.jobs import solve_job
+from remat_explorer.solvers.solution import Status
 from remat_explorer.solvers.sweeps.frontier import extend_frontier
 from tests.explorer.driven import driver_of, settled, until
 

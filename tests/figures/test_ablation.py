@@ -10,8 +10,8 @@ import pytest
 from remat_explorer.figures import ablation as figure_of
 from remat_explorer.figures.palette import palette
 from remat_explorer.graph import Graph, Implementation, Operation, Value, operation
-from remat_explorer.solution import Status
 from remat_explorer.solvers import Ablation, ablation
+from remat_explorer.solvers.solution import Status
 
 draw: Any = figure_of
 X, MASK, LOSS, G = range(4)

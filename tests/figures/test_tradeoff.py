@@ -12,8 +12,8 @@ import pytest
 from remat_explorer.figures import tradeoff
 from remat_explorer.figures.tradeoff import SHAPES, Extent, bound_steps, largest_infeasible, mark, points_of
 from remat_explorer.instances import linear
-from remat_explorer.solution import Status
 from remat_explorer.solvers import STRATEGIES, Frontier, solve
+from remat_explorer.solvers.solution import Status
 from remat_explorer.solvers.sweeps.own_points import OwnPoint
 
 draw: Any = tradeoff

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import remat_explorer.solvers as solvers
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
-from remat_explorer.solution import Solution
+from remat_explorer.solvers.solution import Solution
 from remat_explorer.solvers.sweeps import sweep_run
 
 

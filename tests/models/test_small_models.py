@@ -11,8 +11,8 @@ import torch
 
 import remat_explorer as rx
 from remat_explorer.errors import SolverError
-from remat_explorer.solution import Status
 from remat_explorer.solvers import STRATEGIES
+from remat_explorer.solvers.solution import Status
 from tests.models.small_models import LARGE, SMALL
 from tests.thorough import thorough_but
 

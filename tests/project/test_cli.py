@@ -13,7 +13,7 @@ from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.cli import main
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
-from remat_explorer.solution import Solution
+from remat_explorer.solvers.solution import Solution
 from tests.project.shell import run
 from tests.thorough import thorough_but
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from remat_explorer.graph import Graph
-from remat_explorer.solution import Solution
 from remat_explorer.solvers import Ablation, checkpoint_all_peak
+from remat_explorer.solvers.solution import Solution
 from tests.project.shell import run
 from tests.solvers.monet.choice_graphs import random_graph
 from tests.solvers.monet.kinds_by_name import RANDOM, with_kinds

@@ -7,8 +7,8 @@ import pytest
 from remat_explorer.checker import check
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
-from remat_explorer.solution import Solution
 from remat_explorer.solvers import scale_batch
+from remat_explorer.solvers.solution import Solution
 from tests.project.shell import run
 
 

@@ -20,7 +20,7 @@ from remat_explorer.cli import main
 from remat_explorer.cli.output import tell_what_took_longer
 from remat_explorer.graph import Graph, Value
 from remat_explorer.instances import linear
-from remat_explorer.solution import Solution, Status
+from remat_explorer.solvers.solution import Solution, Status
 from tests.project.shell import hear_interrupts, run
 
 # the worker's strategy: a schedule with a bound that does not prove it, or nothing, and then no end

@@ -24,8 +24,8 @@ from remat_explorer.report import Origin
 from remat_explorer.report.contents import ReportContents, differences
 from remat_explorer.report.sections import numbers, program, validation
 from remat_explorer.runtime.comparison import Comparison, Difference, FirstDifference
-from remat_explorer.solution import Status
 from remat_explorer.solvers import Frontier
+from remat_explorer.solvers.solution import Status
 from tests.figures.choices import chain_with_choices
 
 LIMIT = 8_000_000  # bytes
@@ -114,7 +114,7 @@ def test_without_a_schedule_the_report_says_what_the_smallest_budget_is(tmp_path
 
 
 def test_a_solve_that_ran_out_of_time_is_a_report_too(tmp_path: Path) -> None:
-    from remat_explorer.solution import Solution, Status
+    from remat_explorer.solvers.solution import Solution, Status
 
     solution = Solution(rx.linear(8), "optimal", Status.UNKNOWN, 4, None, None, 1.0)
     page = rx.report(solution, tmp_path / "report.html").read_text(encoding="utf-8")

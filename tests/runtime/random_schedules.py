@@ -6,7 +6,7 @@ import numpy as np
 
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
-from remat_explorer.solution import Solution, Status
+from remat_explorer.solvers.solution import Solution, Status
 
 
 def random_schedule(graph: Graph, seed: int, dropped: float = 0.3, flipped: float = 0.002) -> Schedule:

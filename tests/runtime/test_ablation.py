@@ -13,8 +13,8 @@ import remat_explorer as rx
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
-from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all_peak
+from remat_explorer.solvers.solution import Status
 from tests.capture.implementations.nets import NETS
 from tests.thorough import thorough_but
 

@@ -28,8 +28,8 @@ from remat_explorer.runtime.min_cut_partitioner import (
 )
 from remat_explorer.runtime.peers import pytorch_budget_plan, schedule_of
 from remat_explorer.schedule import Schedule
-from remat_explorer.solution import Status
 from remat_explorer.solvers import STRATEGIES
+from remat_explorer.solvers.solution import Status
 from tests.thorough import thorough_but
 
 WHOLE = CaptureOptions(contract=False, split_convolution_backward=False)

@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 
 from remat_explorer.checker import check
 from remat_explorer.graph import Graph
-from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import relax, solve
 from remat_explorer.solvers.base import Limits, Progress
 from remat_explorer.solvers.bounds.lazy_rows import LivenessModel, refuse
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp
+from remat_explorer.solvers.solution import Solution, Status
 from tests.solvers.drawn_graphs import loose_graphs, problems, training_graphs
 from tests.solvers.exhaustive import frontier_optimum, unpartitioned_optimum
 

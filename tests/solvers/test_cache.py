@@ -19,7 +19,6 @@ from remat_explorer import cache_folder
 from remat_explorer.cache_folder import entry_path
 from remat_explorer.instances import linear
 from remat_explorer.quantities import SMALLEST
-from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import SolveJob, solve
 from remat_explorer.solvers import cache as cache_module
 from remat_explorer.solvers.base import Answer
@@ -27,6 +26,7 @@ from remat_explorer.solvers.cache import Question, load_solution, store_solution
 from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.memory import minimum_budget as smallest_known
 from remat_explorer.solvers.registry import STRATEGIES
+from remat_explorer.solvers.solution import Solution, Status
 from remat_explorer.solvers.solve import judge
 
 GRAPH = linear(8)

@@ -10,12 +10,12 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.instances import linear
-from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import base, checkpoint_all_peak, milp
 from remat_explorer.solvers.anytime.joint_search import JointSearch
 from remat_explorer.solvers.base import INTERRUPTION, Answer, Limits
 from remat_explorer.solvers.milp import Milp, MilpOutcome
 from remat_explorer.solvers.registry import STRATEGIES
+from remat_explorer.solvers.solution import Solution, Status
 from remat_explorer.solvers.solve import judge
 from remat_explorer.solvers.sweeps.frontier import Frontier
 from tests.fuzz.file_kinds import choosing

@@ -9,8 +9,8 @@ import pytest
 
 from remat_explorer.checker import check
 from remat_explorer.instances import linear
-from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all, checkpoint_all_peak, minimum_budget, relax, solve
+from remat_explorer.solvers.solution import Status
 from tests.solvers.exhaustive import frontier_optimum
 from tests.solvers.random_graphs import repeated_blocks
 from tests.thorough import thorough_but

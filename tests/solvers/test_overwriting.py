@@ -11,7 +11,6 @@ from remat_explorer.checker import check, replay
 from remat_explorer.figures.memory_map import holdings
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.schedule import Schedule
-from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all, checkpoint_all_peak, minimum_budget, relax, solve
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.few_moments import few_moments_bound, integral_moments_bound
@@ -19,6 +18,7 @@ from remat_explorer.solvers.bounds.lazy_rows import LivenessModel
 from remat_explorer.solvers.bounds.stages import live_memory
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp
+from remat_explorer.solvers.solution import Status
 from tests.solvers.exhaustive import frontier_optimum
 from tests.thorough import thorough_but
 

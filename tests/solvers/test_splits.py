@@ -13,9 +13,9 @@ from remat_explorer.errors import SolverError
 from remat_explorer.figures import memory_heatmap, memory_timeline, schedule_heatmap
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
-from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import relax, solve
 from remat_explorer.solvers.relaxation import Relaxation
+from remat_explorer.solvers.solution import Solution, Status
 from tests.solvers.exhaustive import frontier_optimum
 
 

@@ -19,7 +19,7 @@ from remat_explorer.explorer.work.schedule_comparison import (
     stop_comparing,
     swap_compared,
 )
-from remat_explorer.solution import Solution
+from remat_explorer.solvers.solution import Solution
 
 ACTIONS = {"pin": pin_solution, "keep": compare_with_keep_all, "swap": swap_compared, "stop": stop_comparing}
 BEFORE = (

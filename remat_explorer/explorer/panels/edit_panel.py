@@ -27,7 +27,7 @@ from remat_explorer.explorer.work.editing import (
 )
 from remat_explorer.plan import Compute
 from remat_explorer.quantities import format_bytes, format_overhead
-from remat_explorer.solution import Solution
+from remat_explorer.solvers.solution import Solution
 
 BEFORE = (
     "Take the solver's place: keep and drop values in S, and see memory and cost at once. What is computed again "

@@ -15,7 +15,6 @@ from remat_explorer.explorer.state.state import State
 from remat_explorer.graph import Graph
 from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.schedule import Schedule
-from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import STRATEGIES
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.method import Method, Support
@@ -26,6 +25,7 @@ from remat_explorer.solvers.methods.rotor import METHOD as ROTOR
 from remat_explorer.solvers.monet.selections import Selection, default_selection
 from remat_explorer.solvers.persistent.block_chain import chain_of
 from remat_explorer.solvers.registry import DEFAULTS, default_strategy, method_of
+from remat_explorer.solvers.solution import Solution, Status
 from remat_explorer.solvers.sweeps.own_points import assess_schedule
 
 _selections: list[Selection] = []  # the last one: to select takes as long as to check a graph

@@ -21,12 +21,12 @@ from remat_explorer.graph import Graph
 from remat_explorer.offsets import Arena, Rectangles, place, place_at_once
 from remat_explorer.offsets.placement import ALIGNMENT
 from remat_explorer.plan import Plan
-from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import STRATEGIES, SolveJob, Sweep
 from remat_explorer.solvers.budgets import spaced_budgets
 from remat_explorer.solvers.method import Support
 from remat_explorer.solvers.monet.selections import Selection
 from remat_explorer.solvers.registry import method_of
+from remat_explorer.solvers.solution import Solution, Status
 from remat_explorer.solvers.sweeps.own_points import assess_schedule, unknown_point
 
 _MAX_IMPROVE_SECONDS = 20.0  # seconds of an improvement, at most

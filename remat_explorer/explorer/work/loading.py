@@ -30,10 +30,10 @@ from remat_explorer.explorer.work.solving import prepare_process
 from remat_explorer.free_memory import free_bytes
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes
-from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import checkpoint_all_peak, minimum_budget, solve
 from remat_explorer.solvers.registry import default_strategy
 from remat_explorer.solvers.search.planner import load_search
+from remat_explorer.solvers.solution import Solution, Status
 
 COUNT_INTERVAL = 0.1  # seconds between two counts of what is measured
 _DRAWING_SECONDS = 1.0  # for the page to draw what is cached: while torch is imported, the kernel hardly answers it

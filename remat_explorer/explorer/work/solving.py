@@ -15,10 +15,10 @@ from remat_explorer.explorer.work.screen import add_to_frontier, describe_result
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
-from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import STRATEGIES, Frontier
 from remat_explorer.solvers.base import Answer, Progress
 from remat_explorer.solvers.registry import method_of
+from remat_explorer.solvers.solution import Solution, Status
 
 MAX_HISTORY = 400  # moments that are kept of one solve
 _STAYS = "The screen shows the schedule from before."

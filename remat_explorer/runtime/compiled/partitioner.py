@@ -29,9 +29,9 @@ from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_bytes, format_share
 from remat_explorer.runtime.compiled.joint_program import GraphResult, JointProgram, joint_program
 from remat_explorer.runtime.emitter import Emitter, NodeLookup, needed_after, nodes_read, split_point
-from remat_explorer.solution import Solution
 from remat_explorer.solvers import minimum_budget, solve
 from remat_explorer.solvers.memory.minimum_budget import Budget, budget_of, require_budget, smallest_known
+from remat_explorer.solvers.solution import Solution
 
 
 def partitioner(

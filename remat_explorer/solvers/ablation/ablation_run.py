@@ -18,7 +18,6 @@ from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_seconds
 from remat_explorer.schedule import Schedule
-from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.ablation.ablation_result import Ablation, Kinds, SmallestBudget, called, sets_of
 from remat_explorer.solvers.anytime.monet import improve_monet
 from remat_explorer.solvers.base import Answer, Limits
@@ -31,6 +30,7 @@ from remat_explorer.solvers.milp import backend
 from remat_explorer.solvers.monet.condensed_choices import allowed_codes
 from remat_explorer.solvers.registry import STRATEGIES, threads_of
 from remat_explorer.solvers.search.planner import load_search
+from remat_explorer.solvers.solution import Solution, Status
 from remat_explorer.solvers.solve import judge
 from remat_explorer.solvers.sweeps.own_points import assess_schedule, unknown_point
 

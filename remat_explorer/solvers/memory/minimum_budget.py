@@ -18,7 +18,6 @@ from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import SMALLEST, exact_bytes, format_bytes, parse_budget
 from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations, Retained
-from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.budgets import read_budgets
 from remat_explorer.solvers.cache import Question, load_solution, store_or_warn
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
@@ -26,6 +25,7 @@ from remat_explorer.solvers.memory.lowest_peak import least_plain, least_with_ch
 from remat_explorer.solvers.monet.condensed_choices import allowed_codes
 from remat_explorer.solvers.registry import default_strategy, method_of
 from remat_explorer.solvers.search.planner import load_search
+from remat_explorer.solvers.solution import Solution, Status
 
 NONE_FITS = "no schedule that goes stage by stage fits into"  # frontier-advancing, stages whole: the README says what
 
@@ -305,7 +305,7 @@ def with_known(solution: Solution, budget: Budget, implementations: str | Collec
         implementations: which may be chosen.
 
     >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solution import Status
+    >>> from remat_explorer.solvers.solution import Status
     >>> found = with_known(Solution(linear(8), "optimal", Status.UNKNOWN, 4, None, 17.0, 0.0), "smallest")
     >>> found.peak, str(found.status)
     (3, 'feasible')

@@ -33,11 +33,11 @@ from remat_explorer.documents import quote
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
-from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.base import PROVEN, Limits
 from remat_explorer.solvers.bounds.refinement import pack_runs, unpack_runs
 from remat_explorer.solvers.method import Candidate
 from remat_explorer.solvers.registry import STRATEGIES, method_of
+from remat_explorer.solvers.solution import Solution, Status
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,8 +26,8 @@ from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.module_regions import calls_of, is_savable, module_regions, region_of
 from remat_explorer.runtime.peers import policy_loader
 from remat_explorer.runtime.peers.peer_comparison import Autograd, PeerBench
-from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.methods.regions import Region, layers_of
+from remat_explorer.solvers.solution import Solution, Status
 from tests.runtime.policies.small_transformer import SmallTransformer, example
 
 ARGS = (example(),)

@@ -12,10 +12,10 @@ import pytest
 
 from remat_explorer.errors import SolverError
 from remat_explorer.instances import linear
-from remat_explorer.solution import Status
 from remat_explorer.solvers import SolveJob
 from remat_explorer.solvers.jobs import worker_process as process
 from remat_explorer.solvers.jobs.worker_process import CAN_FORK, ForkedProcess
+from remat_explorer.solvers.solution import Status
 from tests.solvers.waiting import until
 
 only_where_it_forks = pytest.mark.skipif(not CAN_FORK, reason="this system cannot fork workers")

@@ -16,10 +16,10 @@ from remat_explorer.checker import check
 from remat_explorer.errors import SolverError
 from remat_explorer.graph.file import dump_graph
 from remat_explorer.instances import linear
-from remat_explorer.solution import Status
 from remat_explorer.solvers import SolveJob, checkpoint_all_peak, minimum_budget, solve
 from remat_explorer.solvers.base import Answer, Progress
 from remat_explorer.solvers.cache import Question, known_answer
+from remat_explorer.solvers.solution import Status
 from tests.solvers.waiting import until
 
 

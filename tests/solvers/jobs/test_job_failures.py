@@ -15,12 +15,12 @@ import pytest
 from remat_explorer.checker import check
 from remat_explorer.errors import SolverError
 from remat_explorer.instances import linear
-from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import SolveJob, checkpoint_all_peak
 from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.cache import Question, load_solution
 from remat_explorer.solvers.jobs import worker_process as process
 from remat_explorer.solvers.jobs.solve_job import GRACE, pack_progress, unpack_progress
+from remat_explorer.solvers.solution import Solution, Status
 from remat_explorer.solvers.solve import round_up
 from tests.solvers.waiting import until
 from tests.thorough import thorough

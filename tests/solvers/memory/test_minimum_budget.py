@@ -10,11 +10,11 @@ import pytest
 from remat_explorer.checker import check
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
-from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all_peak, minimum_budget, solve
 from remat_explorer.solvers.budgets import largest_operation
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.memory.lowest_peak import least_working_set
+from remat_explorer.solvers.solution import Status
 from tests.solvers.monet.choice_graphs import MIB, best_cost, monet_chain
 from tests.solvers.monet.choice_graphs import random_graph as choice_graph
 from tests.solvers.orders_of_computations import least_peak

@@ -9,9 +9,9 @@ from remat_explorer.errors import QuantityError
 from remat_explorer.graph import Graph, Implementation, Operation, Value
 from remat_explorer.instances import linear
 from remat_explorer.quantities import parse_budget
-from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import minimum_budget
 from remat_explorer.solvers.memory.minimum_budget import smallest_known, with_known
+from remat_explorer.solvers.solution import Solution, Status
 
 
 @pytest.fixture(scope="module")

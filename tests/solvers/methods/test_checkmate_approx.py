@@ -8,9 +8,9 @@ from hypothesis import given, settings
 
 from remat_explorer.errors import SolverError
 from remat_explorer.instances import linear
-from remat_explorer.solution import Status
 from remat_explorer.solvers import relax, solve
 from remat_explorer.solvers.methods.checkmate_approx import thresholds
+from remat_explorer.solvers.solution import Status
 from tests.solvers.drawn_graphs import problems, training_graphs
 from tests.solvers.exhaustive import frontier_optimum
 

@@ -9,9 +9,9 @@ import remat_explorer as rx
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.plan import Plan
-from remat_explorer.solution import Status
 from remat_explorer.solvers import STRATEGIES
 from remat_explorer.solvers.methods.checkpoint_sequential import blocks, checkpoint_sequential_candidates
+from remat_explorer.solvers.solution import Status
 
 
 def schedule_with(graph: Graph, segments: int):

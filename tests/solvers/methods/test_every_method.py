@@ -13,8 +13,8 @@ from remat_explorer.checker import check
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
-from remat_explorer.solution import Status
 from remat_explorer.solvers import STRATEGIES, checkpoint_all_peak, solve
+from remat_explorer.solvers.solution import Status
 from tests.solvers.candidates import ON_CHAINS, WITHOUT_BUDGET, candidates_of, suited
 from tests.solvers.drawn_chains import chains
 from tests.solvers.drawn_graphs import loose_graphs, problems, training_graphs

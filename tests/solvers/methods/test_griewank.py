@@ -17,7 +17,6 @@ from remat_explorer.checker import check
 from remat_explorer.errors import SolverError
 from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
-from remat_explorer.solution import Status
 from remat_explorer.solvers import solve
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.methods.griewank import (
@@ -31,6 +30,7 @@ from remat_explorer.solvers.methods.griewank import (
     stored_states,
 )
 from remat_explorer.solvers.search.planner import first_within
+from remat_explorer.solvers.solution import Status
 from tests.solvers.drawn_chains import chains
 from tests.solvers.drawn_graphs import problems, training_graphs
 from tests.solvers.drawn_settings import DRAWN

@@ -14,12 +14,12 @@ from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.schedule import Schedule
-from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all_peak, solve
 from remat_explorer.solvers.base import INTERRUPTION, Incumbent, Limits, Progress
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.methods import moccasin
 from remat_explorer.solvers.methods.moccasin import CpSatProcess, Outcome
+from remat_explorer.solvers.solution import Status
 from tests.solvers.random_graphs import overwriting_graph, random_graph
 
 ENOUGH = 4  # runs of an operation, unless a test says so

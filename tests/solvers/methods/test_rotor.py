@@ -11,7 +11,6 @@ from remat_explorer.checker import check
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
-from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all_peak, solve
 from remat_explorer.solvers.anytime.chain_starts import chain_guides
 from remat_explorer.solvers.budgets import largest_operation
@@ -24,6 +23,7 @@ from remat_explorer.solvers.persistent.persistent_program import (
     with_less_memory,
 )
 from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule
+from remat_explorer.solvers.solution import Status
 from tests.solvers.drawn_chains import heterogeneous_chain
 from tests.solvers.drawn_graphs import problems, training_graphs
 from tests.solvers.exhaustive import frontier_optimum

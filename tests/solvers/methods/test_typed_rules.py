@@ -14,10 +14,10 @@ from remat_explorer.graph.operator_words import is_product, words
 from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
-from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all_peak, solve
 from remat_explorer.solvers.methods.regions import layers_of
 from remat_explorer.solvers.methods.simple_rules import knapsack
+from remat_explorer.solvers.solution import Status
 from tests.solvers.candidates import candidates_of
 
 RULES = (

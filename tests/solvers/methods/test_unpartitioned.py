@@ -8,10 +8,10 @@ from remat_explorer.checker import check
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
-from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import relax, solve
 from remat_explorer.solvers.methods.checkmate_ilp import LARGEST_UNPARTITIONED
 from remat_explorer.solvers.relaxation import Relaxation
+from remat_explorer.solvers.solution import Solution, Status
 from tests.solvers.exhaustive import frontier_optimum, unpartitioned_optimum
 from tests.thorough import thorough_but
 

@@ -11,12 +11,12 @@ import pytest
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
-from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all_peak, solve
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
 from remat_explorer.solvers.monet.joint_problem import JointProblem
+from remat_explorer.solvers.solution import Status
 from tests.solvers.monet.choice_graphs import (
     MIB,
     anywhere,

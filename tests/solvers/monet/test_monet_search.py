@@ -8,7 +8,6 @@ import time
 import pytest
 
 from remat_explorer.graph import Graph
-from remat_explorer.solution import Status
 from remat_explorer.solvers import SolveJob, Sweep, checkpoint_all_peak, solve, sweep
 from remat_explorer.solvers.anytime.joint_search import JointSearch
 from remat_explorer.solvers.anytime.monet import improve_monet
@@ -16,6 +15,7 @@ from remat_explorer.solvers.base import Answer, Limits, Progress
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.monet.selections import default_selection
 from remat_explorer.solvers.search.planner import plan_schedule
+from remat_explorer.solvers.solution import Status
 from remat_explorer.solvers.sweeps.sweep_points import SweepPoints
 from tests.solvers.monet.choice_graphs import MIB, monet_chain, random_graph
 from tests.solvers.monet.synthetic_choices import with_choices

@@ -12,10 +12,10 @@ from remat_explorer.errors import SolutionError, SolverError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
-from remat_explorer.solution import Status
 from remat_explorer.solvers import Ablation, ablation, checkpoint_all_peak
 from remat_explorer.solvers.ablation import ablation_run
 from remat_explorer.solvers.monet.condensed_choices import allowed_codes
+from remat_explorer.solvers.solution import Status
 from tests.solvers.monet.choice_graphs import best_cost, random_graph
 from tests.solvers.monet.kinds_by_name import RANDOM, SYNTHETIC, with_kinds, with_room_for
 from tests.solvers.monet.synthetic_choices import with_choices

@@ -12,8 +12,8 @@ from remat_explorer.checker import check
 from remat_explorer.errors import SolutionError, SolverError
 from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
-from remat_explorer.solution import Status
 from remat_explorer.solvers import STRATEGIES, Frontier, checkpoint_all_peak, solve, sweep
+from remat_explorer.solvers.solution import Status
 from remat_explorer.solvers.sweeps.own_points import read_curve
 from remat_explorer.solvers.sweeps.sweep_run import answer_request
 

@@ -7,8 +7,8 @@ import numpy as np
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.schedule import Schedule
-from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import checkpoint_all, solve
+from remat_explorer.solvers.solution import Solution, Status
 from remat_explorer.solvers.sweeps.own_points import best_within, bound_at, merge_solutions, share_best
 
 

@@ -20,9 +20,9 @@ from remat_explorer.checker import check
 from remat_explorer.errors import QuantityError, SolverError, UnknownNameError
 from remat_explorer.graph import Graph, Implementation, Operation, Value
 from remat_explorer.instances import linear
-from remat_explorer.solution import Status
 from remat_explorer.solvers import Sweep, checkpoint_all_peak, minimum_budget, sweep
 from remat_explorer.solvers.jobs.worker_process import Processes
+from remat_explorer.solvers.solution import Status
 from remat_explorer.solvers.sweeps import sweep_run
 from remat_explorer.solvers.sweeps.sweep_run import answer_request
 
