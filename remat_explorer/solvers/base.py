@@ -1,7 +1,7 @@
 """What a strategy is: a function from a graph and a budget to an answer, with limits it must respect.
 
 `Limits` is the time and whom to tell, `Progress` what it tells, `Answer` what it returns. `Incumbent` holds the best
-schedule and the highest bound of a running search.
+schedule and the highest bound of a running search, and `Search` takes the steps that improve them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
@@ -246,3 +247,52 @@ class Incumbent:
             return Answer(None, infeasible=True, solver=solver)
         self.tell("done")
         return Answer(self.schedule, self.bound, solver=solver)
+
+
+class Search:
+    """What searches share: steps until the answer is settled or the time is up, and a second thread.
+
+    Args:
+        limits: time, back end, threads and whom to tell.
+        incumbent: through which what the steps report goes; None for a search that tells by itself.
+
+    Attributes:
+        limits: of the steps; with one thread where they report through the incumbent.
+        second_thread: whether there is another one.
+    """
+
+    def __init__(self, limits: Limits, incumbent: Incumbent | None = None) -> None:
+        self.second_thread = limits.threads > 1
+        self.limits = limits if incumbent is None else replace(limits, threads=1, report=incumbent.pass_on)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the answer is proven, as far as the search can."""
+        raise NotImplementedError
+
+    @property
+    def over(self) -> bool:
+        """Whether the answer is settled, the time is up, or the person cancelled."""
+        return self.limits.over or self.settled
+
+    def take(self, steps: Iterable[Callable[[], None]], after: Callable[[], None] = lambda: None) -> None:
+        """One step after another, each followed by ``after``, until the search is over."""
+        for step in steps:
+            if self.over:
+                break
+            step()
+            after()
+
+    def beside(self, work: Callable[[], object], more: Callable[[], object]) -> None:
+        """Both at once, ``more`` in the second thread; without one, ``more`` first, and then the work."""
+        if self.second_thread:
+            with ThreadPoolExecutor(1) as second:
+                running = second.submit(more)
+                try:
+                    work()
+                finally:
+                    running.result()
+        else:
+            more()
+            if not self.over:
+                work()

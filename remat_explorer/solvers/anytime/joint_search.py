@@ -33,7 +33,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Event
 
@@ -41,7 +40,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.anytime.plain_search import PlainSearch
-from remat_explorer.solvers.base import PROVEN, Answer, Incumbent, Limits, Progress
+from remat_explorer.solvers.base import PROVEN, Answer, Incumbent, Limits, Progress, Search
 from remat_explorer.solvers.bounds.few_moments import few_moments_bound
 from remat_explorer.solvers.bounds.point import guides
 from remat_explorer.solvers.milp import Milp
@@ -200,7 +199,7 @@ _WINDOWS_EACH = 12  # windows of one turn
 _TURNS = 3  # before a proof, where no second thread takes them beside it
 
 
-class JointSearch:
+class JointSearch(Search):
     """The incumbent, the bound on the joint problem, and the steps that improve them.
 
     Args:
@@ -226,8 +225,8 @@ class JointSearch:
         self.problem, self.budget, self.codes = CondensedChoices.of(graph, codes), budget, codes
         self.exact_up_to, self.exact_beside = exact_up_to, exact_beside
         self.incumbent = Incumbent(limits, bound=self.problem.least_cost)
-        self.limits, self.one_thread = limits, replace(limits, threads=1, report=self.incumbent.pass_on)
-        self.candidates = JointCandidates(self.problem, budget, codes, self.incumbent, self.one_thread)
+        super().__init__(limits, self.incumbent)
+        self.candidates = JointCandidates(self.problem, budget, codes, self.incumbent, self.limits)
         self.chosen_again: set[float] = set()  # costs of schedules whose implementations were chosen anew
         if start is not None:
             self.incumbent.keep(start.schedule)
@@ -252,11 +251,7 @@ class JointSearch:
         near = () if small else (self._plan_near_budgets,)
         large = () if small else (self._search_defaults, self._change_choices, self._choose_again, self._alternate)
         steps = (*before, self._relax, self._plan_by_rules, *near, self._choose_again, *large)
-        for step in (*steps, self._solve_exactly):  # the steps before may end with nothing left to search
-            if self.limits.over or self.settled:
-                break
-            step()
-            self._switch_runs()
+        self.take((*steps, self._solve_exactly), self._switch_runs)  # those before may end with nothing left to search
         return self.incumbent.answer()
 
     def _switch_runs(self) -> None:
@@ -277,7 +272,7 @@ class JointSearch:
             self.incumbent.raise_bound(progress.lower_bound or 0.0)
             self.incumbent.tell(progress.doing)
 
-        limits, bound = replace(self.limits, report=hear), self.incumbent.bound
+        limits, bound = replace(self.limits, threads=1 + self.second_thread, report=hear), self.incumbent.bound
         answer = PlainSearch(candidate.condensed, self.budget, limits, None, bound).run()
         self.incumbent.keep(candidate.take(answer.schedule))
         self.incumbent.raise_bound(math.inf if answer.infeasible else answer.lower_bound or 0.0)
@@ -285,7 +280,7 @@ class JointSearch:
 
     def _plan_defaults(self) -> None:
         for rule in (default_or_leaner, default):
-            if not self.limits.over and not self.settled:
+            if not self.over:
                 self.candidates.plan(rule(self.tables), "planning with the default implementations")
 
     def _search_defaults(self) -> None:
@@ -297,18 +292,18 @@ class JointSearch:
         if self.incumbent.schedule is not None:
             self.candidates.plan_known()
         for rule in (default_or_leaner, cheapest, lightest, smallest):
-            if not self.limits.over and not self.settled:
+            if not self.over:
                 self.candidates.plan(rule(self.tables), f"planning with the {rule.__name__} implementations")
 
     def _plan_near_budgets(self) -> None:
-        for choice in choices_near(self.tables, self.budget, _NEAR_BUDGETS, self.one_thread, _NEAR_COLUMNS):
+        for choice in choices_near(self.tables, self.budget, _NEAR_BUDGETS, self.limits, _NEAR_COLUMNS):
             self.candidates.plan(choice, "planning with the implementations for other budgets")
             if self.settled:
                 return
 
     def _relax(self) -> None:
         self.incumbent.tell("bounding from a few moments, with choices")
-        improved = self.relaxation.improve(self.one_thread, False, self.incumbent.schedule, columns=_BOUNDING_COLUMNS)
+        improved = self.relaxation.improve(self.limits, False, self.incumbent.schedule, columns=_BOUNDING_COLUMNS)
         self.incumbent.raise_bound(improved.bound)
         self.candidates.plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
 
@@ -325,13 +320,12 @@ class JointSearch:
 
     def _bound_integrally(self) -> None:
         """Rounds of the integral relaxation, which only proves, for a share of the time at most."""
-        seconds = _INTEGRAL_SHARE * self.limits.left
-        limits = replace(self.one_thread, time_limit=self.limits.elapsed + seconds)
+        limits = self.limits.share(_INTEGRAL_SHARE)
         self.incumbent.raise_bound(self.relaxation.improve(limits, True, self.incumbent.schedule).bound)
 
     def _solve_exactly(self) -> None:
         self.incumbent.tell("building the joint problem")
-        limits = self.one_thread
+        limits = self.limits
         problem = JointProblem(self.problem, self.budget, Milp(limits.solver, limits.threads, relaxed=True))
         if problem.build(limits):
             for point in sorted(self.windows.points & problem.delta.keys()):
@@ -344,31 +338,30 @@ class JointSearch:
         """The implementations of the best schedules of all choices anew; and a plan with the best of them."""
         self.incumbent.tell("choosing implementations for the best schedules")
         for schedule in self.candidates.best_schedules()[:_SCHEDULES]:
-            if self.limits.over or self.settled:
+            if self.over:
                 return
             if schedule.cost not in self.chosen_again:
                 self.chosen_again.add(schedule.cost)
-                self.incumbent.keep(self.windows.choose_again(schedule, self.one_thread))
+                self.incumbent.keep(self.windows.choose_again(schedule, self.limits))
         self.candidates.plan_known()
 
     def _alternate(self) -> None:
         """The integral relaxation beside windows and searches of the best choices; then these beside each other."""
-        with ThreadPoolExecutor(1) as second:
-            self._improve_beside(second, self._bound_integrally)
-            if not self.settled and not self.limits.over:
-                self.candidates.plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
-            graph = self.problem.graph
-            if graph.stages * graph.n <= self.exact_beside and not self.settled:
-                self._improve_beside(second, self._solve_exactly)
-            while not self.limits.over and not self.settled and not self._nothing_left():
-                self._choose_again()
-                self._beside(second, self.candidates.search_best, self._search_windows)
+        self._improve_beside(self._bound_integrally)
+        if not self.over:
+            self.candidates.plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
+        graph = self.problem.graph
+        if graph.stages * graph.n <= self.exact_beside and not self.settled:
+            self._improve_beside(self._solve_exactly)
+        while not self.over and not self._nothing_left():
+            self._choose_again()
+            self.beside(self.candidates.search_best, self._search_windows)
 
     def _nothing_left(self) -> bool:
         """Whether windows and searches of the best choices have come to their end."""
         return self.windows.nothing_left(self.incumbent.cost) and self.candidates.nothing_left
 
-    def _improve_beside(self, second: ThreadPoolExecutor, proof: Callable[[], None]) -> None:
+    def _improve_beside(self, proof: Callable[[], None]) -> None:
         """Windows and searches of the best choices, in turn, until a proof has ended; before it with one thread."""
         ended = Event()
 
@@ -379,35 +372,20 @@ class JointSearch:
                 ended.set()
 
         def improve() -> None:
-            turns = itertools.count() if self.limits.threads > 1 else range(_TURNS)
+            turns = itertools.count() if self.second_thread else range(_TURNS)
             for _ in turns:
-                if ended.is_set() or self.limits.over or self.settled or self._nothing_left():
+                if ended.is_set() or self.over or self._nothing_left():
                     break
                 self._search_windows()
                 self._choose_again()
                 self.candidates.search_best()
 
-        self._beside(second, prove, improve)
-
-    def _beside(self, second: ThreadPoolExecutor, work: Callable[[], None], more: Callable[[], None]) -> None:
-        """Do both, at once if there is a second thread."""
-        if self.limits.threads > 1:
-            running = second.submit(more)
-            try:
-                work()
-            finally:
-                running.result()
-        else:
-            more()
-            if not self.limits.over and not self.settled:
-                work()
+        self.beside(prove, improve)
 
     def _search_windows(self) -> None:
         """Some windows of the incumbent, unless there is none left."""
         for _ in range(_WINDOWS_EACH):
-            if self.incumbent.schedule is None or self.limits.over or self.settled:
+            if self.incumbent.schedule is None or self.over or self.windows.nothing_left(self.incumbent.cost):
                 break
-            if self.windows.nothing_left(self.incumbent.cost):
-                break
-            self.incumbent.keep(self.windows.advance(self.incumbent.schedule, self.one_thread))
+            self.incumbent.keep(self.windows.advance(self.incumbent.schedule, self.limits))
             self._switch_runs()

@@ -28,14 +28,12 @@ to its end does the same in every run.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.anytime.chain_starts import chain_guides, constructed_schedules
-from remat_explorer.solvers.base import Answer, Incumbent, Limits
+from remat_explorer.solvers.base import Answer, Incumbent, Limits, Search
 from remat_explorer.solvers.bounds.few_moments import FEW_MOMENTS, FewMomentsSettings, few_moments_bound
 from remat_explorer.solvers.bounds.point import Point, guides, guides_to
 from remat_explorer.solvers.bounds.refinement import (
@@ -89,7 +87,7 @@ class PlainSearchSettings:
 PLAIN_SEARCH = PlainSearchSettings()
 
 
-class PlainSearch:
+class PlainSearch(Search):
     """The incumbent and the bound, and the steps that improve them.
 
     Args:
@@ -112,8 +110,7 @@ class PlainSearch:
     ) -> None:
         self.condensed, self.budget, self.settings = condensed, budget, settings
         self.incumbent = Incumbent(limits, best, max(bound, binomial_bound(condensed, budget)))
-        self.second_thread = limits.threads > 1
-        self.limits = replace(limits, threads=1, report=self.incumbent.pass_on)
+        super().__init__(limits, self.incumbent)
         self.planned = best is not None
         self.step = cost_step(condensed.graph) * (1 - 1e-6)  # two different costs are at least so far apart
 
@@ -132,10 +129,7 @@ class PlainSearch:
         self.rounds = rounds
         first, second, third = self._search_first, self._search_briefly, self._search_long
         bounds = self._bound_from_moments, self._bound_from_reversal
-        for step in (first, self._plan, second, *bounds, third, self._follow_checkpoints, self._refine):
-            if self.limits.over or self.settled:
-                break
-            step()
+        self.take((first, self._plan, second, *bounds, third, self._follow_checkpoints, self._refine))
         return self.incumbent.answer()
 
     def _search_first(self) -> None:
@@ -186,7 +180,7 @@ class PlainSearch:
         self.moments = few_moments_bound(self.condensed, self.budget, limits, self.incumbent.schedule, settings)
         self.incumbent.raise_bound(self.moments.bound)
         walks = guides(self.condensed, self.moments)
-        if not self.settled and not self.limits.over and walks:
+        if not self.over and walks:
             self._walk(walks)
 
     def _bound_from_reversal(self) -> None:
@@ -214,29 +208,19 @@ class PlainSearch:
         )
         least = min(settings.least, _LEAST_EACH * self.condensed.n)
         pace = min(max(_PACE // self.condensed.n, _LEAST_PACE), _MOST_PACE)
-        with ThreadPoolExecutor(1) as second:
-            while not self.limits.over and not self.settled and not refinement.finished and self.rounds > 0:
-                self.rounds -= 1
-                iterations = min(max(least, pace * refinement.effort), _MOST)
-                self._beside(second, lambda: refinement.advance(self.incumbent.schedule), iterations)
-                self.incumbent.raise_bound(refinement.bound)
-                self.incumbent.keep(refinement.schedule)
-                self.incumbent.keep(self.local.best)
-                if refinement.point is not None and not self.settled and not self.limits.over:
-                    self._follow(refinement.point, refinement.integral)
-
-    def _beside(self, second: ThreadPoolExecutor, work: Callable[[], None], iterations: int) -> None:
-        """Do the work and the local search, which knows nothing of it meanwhile; so two threads do what one does."""
-        self.local.offer(self.incumbent.schedule)
-        if not self.second_thread:
-            work()
-            self.local.run(iterations, lambda: self.limits.over)
-        else:
-            running = second.submit(self.local.run, iterations, lambda: self.limits.over)
-            try:
-                work()
-            finally:
-                running.result()
+        while not self.over and not refinement.finished and self.rounds > 0:
+            self.rounds -= 1
+            iterations = min(max(least, pace * refinement.effort), _MOST)
+            self.local.offer(self.incumbent.schedule)  # neither knows of the other: two threads do what one does
+            self.beside(
+                lambda: refinement.advance(self.incumbent.schedule),
+                lambda iterations=iterations: self.local.run(iterations, lambda: self.limits.over),
+            )
+            self.incumbent.raise_bound(refinement.bound)
+            self.incumbent.keep(refinement.schedule)
+            self.incumbent.keep(self.local.best)
+            if refinement.point is not None and not self.over:
+                self._follow(refinement.point, refinement.integral)
 
     def _search_locally(self, iterations: int) -> None:
         self.local.offer(self.incumbent.schedule)

@@ -231,7 +231,7 @@ class MomentsAtBudgets(MomentsProblem):
             return MomentsBound(math.inf)
         if outcome.values is None:
             return MomentsBound(self.condensed.graph.total_cost)
-        return MomentsBound(self.bound(outcome), tuple(self.moments), *self.presence(outcome.values))
+        return self.bound_at(outcome)
 
 
 _BOUNDING_SHARE = 0.5  # of the time for all bounds, at most

@@ -38,11 +38,11 @@ from remat_explorer.solvers.bounds.few_moments import (
     MomentsProblem,
     estimated_memory,
     first_moments,
-    worst_operations,
+    solve_in_rounds,
 )
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.linear_expression import require_columns
-from remat_explorer.solvers.milp import Milp
+from remat_explorer.solvers.milp import Milp, MilpOutcome
 
 ONE_EXTRA_FORWARD = "one extra forward"
 OverheadLimit = str | float | None
@@ -86,7 +86,6 @@ def _share(limit: str | float) -> float:
 
 
 _MOST_INTEGRAL = 32  # moments of the integer program in the end, at most
-_SHORT_OF_MEMORY = 1e-3  # share of the memory by which an estimate must exceed it for a moment to be added there
 
 
 @dataclass(frozen=True)
@@ -163,6 +162,10 @@ class LeastMemoryProblem(MomentsProblem):
         gain = (float(allowance.gain[t]) / self.unit, self.z)
         require_columns(self.milp, [*terms, gain], ">", own / self.unit)
 
+    def shortage(self, values: np.ndarray, z: float) -> np.ndarray:
+        """Bytes that are estimated to be needed at each operation beyond what may be used at z."""
+        return estimated_memory(self, values) - self.allowance.offset - z * self.allowance.gain
+
 
 def structural_factor(condensed: Condensed, allowance: Allowance) -> tuple[float, int]:
     """The z below which some operation does not fit for itself alone, and the memory in bytes that it needs.
@@ -196,24 +199,21 @@ def least_factor(
     """
     z, budget = structural_factor(condensed, allowance)
     best = LeastFactor(z, MomentsBound(0.0))
-    moments = first_moments(condensed, budget, settings.first)
-    while moments and not limits.over:
-        problem = LeastMemoryProblem(condensed, allowance, moments, Milp(limits.solver, limits.threads, relaxed=True))
-        if not problem.build(limits):
-            break
-        outcome = problem.milp.solve(limits.left, cancelled=limits.cancelled)
+    for problem, outcome, _ in solve_in_rounds(
+        first_moments(condensed, budget, settings.first),
+        lambda moments: LeastMemoryProblem(
+            condensed, allowance, moments, Milp(limits.solver, limits.threads, relaxed=True)
+        ),
+        limits,
+        lambda problem, outcome, values: problem.shortage(values, outcome.bound),
+        budget,
+        settings.added,
+        settings.most,
+    ):
         if outcome.status == "infeasible":
-            return LeastFactor(math.inf, MomentsBound(0.0, tuple(moments)))
-        if outcome.values is None:
-            break
-        if outcome.bound >= best.z or best.relaxed.s is None:
+            return LeastFactor(math.inf, MomentsBound(0.0, tuple(problem.moments)))
+        if outcome.values is not None and (outcome.bound >= best.z or best.relaxed.s is None):
             best = LeastFactor(max(best.z, outcome.bound), _point(problem, outcome.values))
-        shortage = estimated_memory(problem, outcome.values) - allowance.offset - outcome.bound * allowance.gain
-        count = min(settings.added, settings.most - len(moments))
-        added = worst_operations(shortage, moments, count, _SHORT_OF_MEMORY * budget)
-        if not added:
-            break
-        moments = sorted({*moments, *added})
     return best
 
 
@@ -235,25 +235,26 @@ def integral_least_factor(
         most: a larger z is of no interest; where none up to here remains, the bound is infinity.
         settings: of the moments.
     """
-    best, moments = start, list(start.relaxed.moments)
-    budget = structural_factor(condensed, allowance)[1]
-    while moments and not limits.over:
-        problem = LeastMemoryProblem(condensed, allowance, moments, Milp(limits.solver, limits.threads), most)
-        if not problem.build(limits):
-            break
-        outcome = problem.milp.solve(limits.left, cancelled=limits.cancelled)
+    best = start
+
+    def shortage(problem: LeastMemoryProblem, outcome: MilpOutcome, values: np.ndarray) -> np.ndarray:
+        return problem.shortage(values, max(best.z, outcome.bound))
+
+    for problem, outcome, _ in solve_in_rounds(
+        start.relaxed.moments,
+        lambda moments: LeastMemoryProblem(condensed, allowance, moments, Milp(limits.solver, limits.threads), most),
+        limits,
+        shortage,
+        structural_factor(condensed, allowance)[1],
+        settings.added,
+        _MOST_INTEGRAL,
+    ):
         if outcome.status == "infeasible":
             return LeastFactor(math.inf, best.relaxed, settled=True)
         relaxed = best.relaxed if outcome.values is None else _point(problem, outcome.values)
         best = LeastFactor(max(best.z, outcome.bound), relaxed, outcome.status == "optimal")
-        if outcome.values is None or not best.settled:
+        if not best.settled:
             break
-        shortage = estimated_memory(problem, outcome.values) - allowance.offset - best.z * allowance.gain
-        count = min(settings.added, _MOST_INTEGRAL - len(moments))
-        added = worst_operations(shortage, moments, count, _SHORT_OF_MEMORY * budget)
-        if not added:
-            break
-        moments = sorted({*moments, *added})
     return best
 
 

@@ -20,7 +20,7 @@ from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, parse_bytes
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.anytime.optimal import solve_optimal
-from remat_explorer.solvers.base import Limits, Progress
+from remat_explorer.solvers.base import Limits, Progress, Search
 from remat_explorer.solvers.batches.batch_bound import (
     CAUTION,
     ONE_EXTRA_FORWARD,
@@ -48,7 +48,7 @@ SMALL = 100  # operations up to which the optimal strategy decides the batches t
 ITERATIONS = 100_000  # of local search between two looks at the cost
 
 
-class BatchSearch:
+class BatchSearch(Search):
     """The largest batch with a schedule, and the bound on it; both improve from step to step.
 
     Attributes:
@@ -60,7 +60,8 @@ class BatchSearch:
     """
 
     def __init__(self, problem: BatchProblem, limits: Limits) -> None:
-        self.problem, self.limits = problem, limits
+        super().__init__(limits)
+        self.problem = problem
         self.found: Checked | None = None
         self.batch = 0
         self.upper_bound, self.operation = largest_operation_batch(problem)
@@ -77,10 +78,7 @@ class BatchSearch:
         self.checkpoint_all_batch = self.batch
         small = self.problem.scaling.graph.n <= SMALL
         last = self._solve_between if small else self._search_between
-        for step in (self._plan_for_bound, self._plan, self._relax, self._plan_between, self._prove, last):
-            if self.limits.over or self.settled:
-                break
-            step()
+        self.take((self._plan_for_bound, self._plan, self._relax, self._plan_between, self._prove, last))
         self._tell("done")
 
     @property

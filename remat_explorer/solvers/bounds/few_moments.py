@@ -16,7 +16,9 @@ In: a graph and a budget. Out: a lower bound on the cost, and the point that att
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -31,6 +33,61 @@ from remat_explorer.solvers.milp import Milp, MilpOutcome
 ALWAYS_KEPT = 1e-4
 _MOST_MOMENTS = 12  # moments in the end, at most
 _SHORT_OF_MEMORY = 1e-3  # share of the budget by which an estimate must exceed it for a moment to be added there
+
+
+class Program(Protocol):
+    """A relaxation for chosen moments, ascending operations, in a back end."""
+
+    moments: list[int]
+    milp: Milp
+
+    def build(self, limits: Limits) -> bool:
+        """Add everything; False if the time ran out before the end."""
+        ...
+
+
+P = TypeVar("P", bound=Program)
+
+
+def solve_in_rounds(
+    moments: Sequence[int],
+    program: Callable[[list[int]], P],
+    limits: Limits,
+    shortage: Callable[[P, MilpOutcome, np.ndarray], np.ndarray],
+    memory: int,
+    added: int,
+    most: int | None = None,
+    gap: Callable[[P], float] = lambda program: 0.0,
+) -> Iterator[tuple[P, MilpOutcome, list[int]]]:
+    """Each round's program, what it says, and the moments that follow: added are those where memory is shortest.
+
+    The last round is that whose point has no such moment, or that has no point.
+
+    Args:
+        moments: of the first round.
+        program: makes that of a round, to be built.
+        limits: of all rounds, and the back end.
+        shortage: from a program, its outcome and its point to bytes that are short at each operation, estimated.
+        memory: bytes; by a thousandth of it memory must be short for a moment to be added.
+        added: moments that a round adds, at most.
+        most: moments in the end, at most.
+        gap: of a program's objective, up to which it counts as solved.
+    """
+    moments = list(moments)
+    while moments and not limits.over:
+        problem = program(moments)
+        if not problem.build(limits):
+            break
+        outcome = problem.milp.solve(limits.left, gap=gap(problem), cancelled=limits.cancelled)
+        worst: list[int] = []
+        if outcome.values is not None:
+            count = added if most is None else min(added, most - len(moments))
+            short = shortage(problem, outcome, outcome.values)
+            worst = _worst_operations(short, moments, count, _SHORT_OF_MEMORY * memory)
+        moments = sorted({*moments, *worst})
+        yield problem, outcome, moments
+        if not worst:
+            break
 
 
 @dataclass(frozen=True)
@@ -61,6 +118,23 @@ def _keep_everything(condensed: Condensed) -> np.ndarray:
         change[condensed.readers[v][-1] + 1] -= size
     last = np.array([v >= 0 and condensed.readers[v][-1] == k for k, v in enumerate(condensed.overwritten)])
     return np.cumsum(change)[:-1] + condensed.base + condensed.transient - condensed.credit * last
+
+
+@dataclass(frozen=True)
+class MomentsBound:
+    """A lower bound on the cost (infinity: proven infeasible), the moments that gave it, and what they hold.
+
+    Attributes:
+        bound: in the graph's unit.
+        moments: operations, ascending.
+        s: what is in memory at each moment, between 0 and 1, of shape (moments, groups); None without a solution.
+        x: what runs again after each moment, of shape (moments, n).
+    """
+
+    bound: float
+    moments: tuple[int, ...] = ()
+    s: np.ndarray | None = None
+    x: np.ndarray | None = None
 
 
 class MomentsProblem:
@@ -162,22 +236,10 @@ class MomentsProblem:
         extended = np.concatenate([values, [1.0, 0.0]])  # so that columns -2 and -1 read 1 and 0
         return extended[self.s], extended[self.x]
 
-
-@dataclass(frozen=True)
-class MomentsBound:
-    """A lower bound on the cost (infinity: proven infeasible), the moments that gave it, and what they hold.
-
-    Attributes:
-        bound: in the graph's unit.
-        moments: operations, ascending.
-        s: what is in memory at each moment, between 0 and 1, of shape (moments, groups); None without a solution.
-        x: what runs again after each moment, of shape (moments, n).
-    """
-
-    bound: float
-    moments: tuple[int, ...] = ()
-    s: np.ndarray | None = None
-    x: np.ndarray | None = None
+    def bound_at(self, outcome: MilpOutcome) -> MomentsBound:
+        """The bound, and the point that attains it."""
+        assert outcome.values is not None
+        return MomentsBound(self.bound(outcome), tuple(self.moments), *self.presence(outcome.values))
 
 
 def few_moments_bound(
@@ -196,27 +258,21 @@ def few_moments_bound(
         incumbent: the best schedule so far, for the progress reports.
         settings: of the moments.
     """
-    moments = first_moments(condensed, budget, settings.first)
     best = MomentsBound(condensed.graph.total_cost)
-    while moments and not limits.over:
-        milp = Milp(limits.solver, limits.threads, relaxed=True)
-        problem = MomentsProblem(condensed, budget, moments, milp)
-        if not problem.build(limits):
-            break
-        outcome = problem.milp.solve(limits.left, cancelled=limits.cancelled)
+    for problem, outcome, _ in solve_in_rounds(
+        first_moments(condensed, budget, settings.first),
+        lambda moments: MomentsProblem(condensed, budget, moments, Milp(limits.solver, limits.threads, relaxed=True)),
+        limits,
+        lambda problem, _, values: estimated_memory(problem, values) - budget,
+        budget,
+        settings.added,
+        _MOST_MOMENTS,
+    ):
         if outcome.status == "infeasible":
             return MomentsBound(math.inf)
-        if outcome.values is None:
-            break
-        if problem.bound(outcome) >= best.bound:
-            best = MomentsBound(problem.bound(outcome), tuple(moments), *problem.presence(outcome.values))
+        if outcome.values is not None and problem.bound(outcome) >= best.bound:
+            best = problem.bound_at(outcome)
             limits.tell("bounding from a few moments", incumbent, best.bound)
-        shortage = estimated_memory(problem, outcome.values) - budget
-        count = min(settings.added, _MOST_MOMENTS - len(moments))
-        added = worst_operations(shortage, moments, count, _SHORT_OF_MEMORY * budget)
-        if not added:
-            break
-        moments = sorted({*moments, *added})
     return best
 
 
@@ -229,9 +285,7 @@ def integral_moments_bound(condensed: Condensed, budget: int, start: MomentsBoun
     if outcome.status == "infeasible":
         return MomentsBound(math.inf)
     bound = max(start.bound, problem.bound(outcome))
-    if outcome.values is None:
-        return MomentsBound(bound, start.moments, start.s, start.x)
-    return MomentsBound(bound, start.moments, *problem.presence(outcome.values))
+    return replace(start if outcome.values is None else problem.bound_at(outcome), bound=bound)
 
 
 def estimated_memory(problem: MomentsProblem, values: np.ndarray) -> np.ndarray:
@@ -259,7 +313,7 @@ def estimated_memory(problem: MomentsProblem, values: np.ndarray) -> np.ndarray:
     return estimate
 
 
-def worst_operations(shortage: np.ndarray, moments: list[int], count: int, least: float) -> list[int]:
+def _worst_operations(shortage: np.ndarray, moments: list[int], count: int, least: float) -> list[int]:
     """Up to ``count`` operations with the largest shortage, none next to another."""
     shortage[moments] = -math.inf
     worst: list[int] = []

@@ -26,8 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from remat_explorer.checker import check_schedule
@@ -36,7 +35,7 @@ from remat_explorer.errors import QuantityError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Limits, Progress
+from remat_explorer.solvers.base import Limits, Progress, Search
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 from remat_explorer.solvers.memory_at_overhead.memory_descent import (
     CLOSE,
@@ -70,7 +69,7 @@ _PATIENCE = 3  # factor on them where the step has become small
 _MOST_ITERATIONS = 2_000_000  # beyond which the search has ended
 
 
-class MemorySearch:
+class MemorySearch(Search):
     """The schedule with the least memory, a bound on it, and the steps that improve them.
 
     Args:
@@ -96,7 +95,8 @@ class MemorySearch:
         exact_up_to: int = EXACT_UP_TO,
     ) -> None:
         self.problem, self.codes, self.exact_up_to = CondensedChoices.of(graph, codes), codes, exact_up_to
-        self.most_cost, self.limits = most_cost, limits
+        super().__init__(limits)
+        self.most_cost = most_cost
         self.incumbent = MemoryIncumbent(graph, int(self.problem.least_memory.max()), limits)
         self.candidates = MemoryCandidates(self.problem.graph, most_cost, self.incumbent, self._quiet, codes)
         self.finished = False
@@ -122,13 +122,13 @@ class MemorySearch:
         return all(len(ways) <= 1 for ways in self.problem.ways)
 
     @property
-    def over(self) -> bool:
-        """Whether the time is up, the person cancelled, or nothing is left to do."""
-        return self.limits.over or self.incumbent.settled
+    def settled(self) -> bool:
+        """Whether schedule and bound are as good as equal."""
+        return self.incumbent.settled
 
     def run(self) -> None:
         """Search until bound and schedule meet, or the time is up."""
-        if not self.incumbent.settled:
+        if not self.settled:
             self.tables = Tables(self.problem)
             self.relaxation = LeastMemory(self.tables, self.most_cost, self.peak, ())
         steps = (self._plan_defaults, self._bound_first, self._descend_first, self._plan_by_rules, self._climb)
@@ -137,19 +137,13 @@ class MemorySearch:
             steps, last = (self._bound_first, self._plan_by_rules), self._settle_exactly
         elif self.fixed:
             steps = self._bound_first, self._plan_by_rules
-        for step in (*steps, last):
-            if self.over:
-                break
-            step()
+        self.take((*steps, last))
         self.incumbent.tell("done")
 
     def _quiet(self, share: float = 1.0) -> Limits:
         """Limits of a part of the work, which tells nobody."""
-        limits = self.limits
-        end = limits.elapsed + share * limits.left
-        return Limits(
-            end, limits.solver, 1, cancelled=lambda: limits.cancelled() or self.finished, started=limits.started
-        )
+        part, cancelled = self.limits.share(share), self.limits.cancelled
+        return replace(part, threads=1, report=lambda progress: None, cancelled=lambda: cancelled() or self.finished)
 
     def _plan_defaults(self) -> None:
         """What Checkmate would do, so that choices are never worse for want of it."""
@@ -188,14 +182,16 @@ class MemorySearch:
 
     def _descend_and_prove(self) -> None:
         """Budgets fall while a second thread proves, if there is one; else one after the other."""
-        if self.limits.threads > 1:
-            with ThreadPoolExecutor(1) as second:
-                running = second.submit(self._improve_bound, self._quiet(_PROVING_SHARE), True)
+        if self.second_thread:
+            proving = self._quiet(_PROVING_SHARE)
+
+            def descend() -> None:
                 try:
                     self._descend(self._quiet(), _MOST_ITERATIONS)
                 finally:
                     self.finished = True
-                    running.result()
+
+            self.beside(descend, lambda: self._improve_bound(proving, integral=True))
         else:
             self._descend(self._quiet(1 - _PROVING_SHARE), _MOST_ITERATIONS)
             if not self.over:
@@ -218,12 +214,7 @@ class MemorySearch:
     def _descend(self, limits: Limits, most_iterations: int) -> None:
         """Falling budgets until the time is up, or searches have become long and steps small."""
         step, iterations = _FIRST_STEP, _ITERATIONS
-        while (
-            not limits.over
-            and not self.incumbent.settled
-            and iterations <= most_iterations
-            and self.candidates.descents
-        ):
+        while not limits.over and not self.settled and iterations <= most_iterations and self.candidates.descents:
             budget = max(self.bound, int(self.peak * (1 - step)))
             self.incumbent.tell("lowering the memory")
             if self._reach(budget, iterations, limits):

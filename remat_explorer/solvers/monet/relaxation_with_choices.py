@@ -43,7 +43,7 @@ import numpy as np
 
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.bounds.few_moments import ALWAYS_KEPT, worst_operations
+from remat_explorer.solvers.bounds.few_moments import ALWAYS_KEPT, solve_in_rounds
 from remat_explorer.solvers.linear_expression import ONE, ZERO, LinearExpression, require, total
 from remat_explorer.solvers.milp import Milp, MilpOutcome
 from remat_explorer.solvers.monet.condensed_choices import Availability, CondensedImplementation, Tables
@@ -253,7 +253,6 @@ FIRST_MOMENTS = 6  # moments at first
 _MOST_MOMENTS = 16  # no round follows the linear program with more moments than this
 _MORE_INTEGRAL = 4  # by how many more the integral relaxation may have
 _ADDED_MOMENTS = 2  # moments that a round adds, at most
-_SHORT_OF_MEMORY = 1e-3  # share of the budget by which an estimate must exceed it for a moment to be added there
 INTEGRAL_GAP = 1e-3  # relative gap of the integral relaxation: its bound counts, not its optimum
 
 
@@ -266,14 +265,12 @@ class ChoiceBound:
         moments: operations, ascending.
         d: by mandatory operation, the share of each way of its first run, by code.
         held: what is in memory at each moment, between 0 and 1, of shape (moments, groups).
-        settled: whether no further moment seems to be short of memory.
     """
 
     bound: float
     moments: tuple[int, ...] = ()
     d: dict[int, dict[int, float]] = field(default_factory=dict)
     held: np.ndarray | None = None
-    settled: bool = False
 
     def choice(self) -> dict[int, int]:
         """The way of each first run that has the largest share."""
@@ -290,8 +287,6 @@ class RelaxationWithChoices:
     Attributes:
         best: the highest bound so far, and the last round that has a point.
     """
-
-    _columns = 0  # of the last round's program
 
     def __init__(self, tables: Tables, budget: int) -> None:
         self.tables, self.budget = tables, budget
@@ -310,41 +305,39 @@ class RelaxationWithChoices:
             columns: of the programs of all rounds together; the round that reaches the number is the last one.
         """
         most = _MOST_MOMENTS + _MORE_INTEGRAL * integral
-        while self.moments and not limits.over:
-            relaxed = self._round(limits, integral)
-            columns -= self._columns
-            if relaxed is None:
-                break
+        for problem, outcome, following in solve_in_rounds(
+            self.moments,
+            lambda moments: self._problem(moments, Milp(limits.solver, limits.threads, relaxed=not integral)),
+            limits,
+            lambda problem, outcome, values: estimated_memory(problem, values) - self._memory(problem, outcome),
+            self.budget,
+            _ADDED_MOMENTS,
+            gap=self._gap,
+        ):
+            columns -= problem.milp.columns
+            self.moments = following
+            relaxed = self._relaxed(problem, outcome)
             last = relaxed if relaxed.held is not None else self.best
             self.best = replace(last, bound=max(self.best.bound, relaxed.bound))
             limits.tell("bounding from a few moments, with choices", incumbent, self.best.bound)
-            if math.isinf(relaxed.bound) or relaxed.settled or len(self.moments) > most or columns <= 0:
+            if math.isinf(relaxed.bound) or len(following) > most or columns <= 0:
                 break
             if incumbent is not None and self.best.bound >= incumbent.cost * (1 - 1e-7):
                 break
         return self.best
 
-    def _round(self, limits: Limits, integral: bool) -> ChoiceBound | None:
-        milp = Milp(limits.solver, limits.threads, relaxed=not integral)
-        problem = self._problem(milp)
-        if not problem.build(limits):
-            return None
-        self._columns = milp.columns
-        outcome = milp.solve(limits.left, gap=self._gap(problem), cancelled=limits.cancelled)
+    def _relaxed(self, problem: ChoiceMoments, outcome: MilpOutcome) -> ChoiceBound:
+        """What a round says."""
+        moments = tuple(problem.moments)
         if outcome.status == "infeasible":
-            return ChoiceBound(math.inf, tuple(self.moments))
+            return ChoiceBound(math.inf, moments)
         bound = self._bound(problem, outcome)
         if outcome.values is None:
-            return ChoiceBound(bound, tuple(self.moments), settled=True)
-        d, held = presence(problem, outcome.values)
-        shortage = estimated_memory(problem, outcome.values, d, held) - self._memory(problem, outcome)
-        added = worst_operations(shortage, list(self.moments), _ADDED_MOMENTS, _SHORT_OF_MEMORY * self.budget)
-        relaxed = ChoiceBound(bound, tuple(self.moments), d, held, not added)
-        self.moments = sorted({*self.moments, *added})
-        return relaxed
+            return ChoiceBound(bound, moments)
+        return ChoiceBound(bound, moments, *presence(problem, outcome.values))
 
-    def _problem(self, milp: Milp) -> ChoiceMoments:
-        return ChoiceMoments(self.tables, self.budget, list(self.moments), milp)
+    def _problem(self, moments: list[int], milp: Milp) -> ChoiceMoments:
+        return ChoiceMoments(self.tables, self.budget, moments, milp)
 
     def _gap(self, problem: ChoiceMoments) -> float:
         """How far a round's objective may be from its bound."""
@@ -394,10 +387,9 @@ def first_moments(tables: Tables, budget: int, count: int = FIRST_MOMENTS) -> li
     return sorted({int(part[own[part].argmax()]) for part in np.array_split(over, min(count, len(over)))})
 
 
-def estimated_memory(
-    problem: ChoiceMoments, values: np.ndarray, d: dict[int, dict[int, float]], held: np.ndarray
-) -> np.ndarray:
+def estimated_memory(problem: ChoiceMoments, values: np.ndarray) -> np.ndarray:
     """A guess of the memory at every mandatory operation, from the moments around it; it only steers the search."""
+    d, held = presence(problem, values)
     tables, condensed, moments = problem.tables, problem.problem, problem.moments
     graph, groups, producer = condensed.graph, condensed.groups, condensed.producer
     estimate = np.zeros(graph.n)
@@ -512,8 +504,8 @@ class LeastMemory(RelaxationWithChoices):
         self.moments = moments or first_moments(tables, short)
         self.best = ChoiceBound(float(least))
 
-    def _problem(self, milp: Milp) -> LeastMemoryMoments:
-        return LeastMemoryMoments(self.tables, self.most_cost, list(self.moments), milp, self.most)
+    def _problem(self, moments: list[int], milp: Milp) -> LeastMemoryMoments:
+        return LeastMemoryMoments(self.tables, self.most_cost, moments, milp, self.most)
 
     def _gap(self, problem: ChoiceMoments) -> float:
         return INTEGRAL_GAP * self.best.bound / problem.unit
