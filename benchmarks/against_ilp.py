@@ -17,7 +17,7 @@ from report import publish
 import remat_explorer as rx
 from remat_explorer.graph import Graph
 from remat_explorer.solvers import checkpoint_all_peak
-from remat_explorer.solvers.budgets import largest_operation
+from remat_explorer.solvers.condensed import largest_operation
 from remat_explorer.solvers.search.compilation import warm_up
 from remat_explorer.solvers.solution import Status
 

@@ -39,8 +39,7 @@ from remat_explorer.solvers import checkpoint_all_peak
 from remat_explorer.solvers.anytime.plain_search import PLAIN_SEARCH, PlainSearch
 from remat_explorer.solvers.base import Limits, Progress
 from remat_explorer.solvers.batches.batch_bound import LEAST_MEMORY, Allowance, integral_least_factor, least_factor
-from remat_explorer.solvers.budgets import largest_operation
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed import Condensed, largest_operation
 from remat_explorer.solvers.memory.lowest_peak import LEAST_PLAIN, LEAST_WITH_CHOICES, least_plain, least_with_choices
 from remat_explorer.solvers.search.compilation import warm_up
 

@@ -22,7 +22,7 @@ import remat_explorer as rx
 from remat_explorer.graph import Graph
 from remat_explorer.solvers import checkpoint_all_peak
 from remat_explorer.solvers.base import Progress
-from remat_explorer.solvers.budgets import largest_operation
+from remat_explorer.solvers.condensed import largest_operation
 from remat_explorer.solvers.search.compilation import warm_up
 
 DATA = Path(__file__).parents[1] / "tests" / "data"

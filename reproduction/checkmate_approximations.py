@@ -23,7 +23,7 @@ from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_seconds, format_share
 from remat_explorer.solvers import Progress, checkpoint_all_peak, solve
-from remat_explorer.solvers.budgets import largest_operation
+from remat_explorer.solvers.condensed import largest_operation
 from remat_explorer.solvers.search.compilation import warm_up
 from remat_explorer.solvers.solution import Solution, Status
 from reproduction.drawing import bars

@@ -16,8 +16,7 @@ from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_overhead, format_share
 from remat_explorer.solvers import checkpoint_all_peak, solve
 from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.budgets import largest_operation
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed import Condensed, largest_operation
 from remat_explorer.solvers.methods.checkmate_approx import EPSILON, THRESHOLD
 from remat_explorer.solvers.methods.two_phase_rounding import (
     Scatter,

@@ -41,7 +41,7 @@ def solve(options: argparse.Namespace) -> int:
     """Solve, print the answer, and write the schedule where that was asked for."""
     from remat_explorer.allocator import predict_allocator
     from remat_explorer.offsets import predict_pool
-    from remat_explorer.solvers.reserved import RESERVED
+    from remat_explorer.solvers.solution import RESERVED
 
     require_outputs(options)
     watched = solved(options, find_graph(options))
@@ -109,7 +109,8 @@ def report_interrupted() -> int:
 
 def report_without_schedule(options: argparse.Namespace, watched: Watched) -> int:
     """Say what forbids the budget, or what ended the search for a schedule, and the smallest one worth trying."""
-    from remat_explorer.solvers.reserved import RESERVED, explain_unfit
+    from remat_explorer.solvers.solution import RESERVED
+    from remat_explorer.solvers.solve import explain_unfit
 
     solution = watched.solution
     say(options, "looking for the smallest budget that works")

@@ -86,7 +86,7 @@ def watch(options: argparse.Namespace, graph: Graph) -> Watched:
     """
     from remat_explorer.solvers import SolveJob
     from remat_explorer.solvers.memory.minimum_budget import budget_of, with_known
-    from remat_explorer.solvers.reserved import RESERVED, require_meaning
+    from remat_explorer.solvers.solution import RESERVED, require_meaning
 
     (options.strategy,) = [options.strategy] if options.strategy else chosen_strategies(None, graph)
     chosen = strategy_options(options)

@@ -22,7 +22,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.offsets import Arena
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_bytes, format_share
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import checkpoint_all
 
 MOST_GROUPS = 16  # of layers, beyond which their names are cut after fewer parts
 OUTSIDE = "outside of modules"

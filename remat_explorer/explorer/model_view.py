@@ -23,7 +23,7 @@ from remat_explorer.graph.repeated_blocks import repeated_blocks
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_seconds
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import checkpoint_all
 
 NONE = -1  # where a computation overwrites nothing
 HERE = Path(__file__).parent

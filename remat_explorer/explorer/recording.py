@@ -63,7 +63,7 @@ from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import Frontier, MinimumBudget
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import checkpoint_all
 from remat_explorer.solvers.solution import Solution
 
 FEW = 4  # repeated blocks of which each choice is laid out

@@ -20,9 +20,9 @@ from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds
 from remat_explorer.solvers import checkpoint_all_peak
+from remat_explorer.solvers.base import checkpoint_all
 from remat_explorer.solvers.batches.batch_bound import BatchProblem, largest_operation_batch
 from remat_explorer.solvers.batches.batch_scaling import BatchScaling
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.planner import plan_schedule
 from remat_explorer.solvers.solution import Solution

@@ -4,12 +4,8 @@ This is dynamic storage allocation: a value is a rectangle, as long as it is in 
 many. No two overlap, and the arena is to be as low as it can be; the most bytes at a time are a bound.
 
 - `rectangles`: those of a plan
-- `first_fit`, `orders`: one after another, each at the lowest offset with room; compiled
-- `canonical_search`, `search_state`: offsets within a capacity, or the proof that there are none; compiled
-- `component`: both, for rectangles that are connected in time
-- `placement`: the search for all, with a clock
-- `at_once`: first fit in the order of time, before anything is compiled
-- `arena`: what it finds
+- `canonical_search`, `search_state`: first fit; offsets within a capacity, or the proof that there are none; compiled
+- `placement`: both, for rectangles that are connected in time and then for all, with a clock
 - `check`: what every arena passes before anyone sees it
 """
 

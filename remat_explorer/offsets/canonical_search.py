@@ -1,11 +1,12 @@
-"""A depth-first search for offsets within a capacity; compiled. Where it ends with nothing, there are none.
+"""First fit, and a depth-first search for offsets within a capacity; compiled.
 
-It looks at canonical solutions: each rectangle rests on another or on the ground, and they are placed by rising offset,
-so each placement is at the lowest offset that those before have left. What is left of the problem falls into parts
-that share no time; these are searched one after another, and where one has no solution, the search goes back to the
-placement that made it a part. Not tried are a placement above room for a whole rectangle, which could be lowered into
-it, and others in place of one that nothing will lie over. A placement is refused where the rectangles of a section that
-are left, each above its lowest offset, do not fit any more.
+First fit puts one rectangle after another at the lowest offset with room. Where the search ends with nothing, there is
+nothing. It looks at canonical solutions: each rectangle rests on another or the ground, and they are placed by rising
+offset, so each placement is at the lowest offset that those before have left. What is left of the problem falls into
+parts that share no time; these are searched one after another, and where one has no solution, the search goes back to
+the placement that made it a part. Not tried are a placement above room for a whole rectangle, which could be lowered
+into it, and others in place of one that nothing will lie over. A placement is refused where the rectangles of a section
+that are left, each above its lowest offset, do not fit any more.
 
 Source: Moffitt, MiniMalloc (ASPLOS 2023), which bounds a section by the least of those offsets, not by all of them.
 """
@@ -246,3 +247,49 @@ def sort_by_load(strip, state, begin, end, first, last):
             state.members[j] = state.members[j - 1]
             j -= 1
         state.members[j] = r
+
+
+@entry
+def first_fit(strip, order, begin, end, by_time, offset, placed, count, limit):
+    """Place the rectangles of ``order`` from ``begin`` up to ``end``.
+
+    Args:
+        strip: a `Strip`.
+        order: rectangles, int32.
+        by_time: whether they come by their beginnings: then what has ended is forgotten.
+        offset: of each rectangle, int64, filled for those that are placed.
+        placed: those, by their offsets, int32 with room for all; changed.
+        count: how many there are.
+        limit: where nothing may be as high as it.
+
+    Returns:
+        How many rectangles are placed now; -1 where one would reach the limit.
+    """
+    for i in range(begin, end):
+        r = order[i]
+        first, last, size = strip.first[r], strip.last[r], strip.size[r]
+        lowest, found = 0, False
+        if by_time:
+            left = 0
+            for j in range(count):
+                if strip.last[placed[j]] > first:
+                    placed[left] = placed[j]
+                    left += 1
+            count = left
+        for j in range(count):
+            other = placed[j]
+            if strip.first[other] < last and first < strip.last[other]:
+                if offset[other] >= lowest + size:
+                    found = True
+                    break
+                lowest = max(lowest, offset[other] + strip.size[other])
+        if not found and lowest + size >= limit:
+            return -1
+        offset[r] = lowest
+        j = count
+        while j > 0 and offset[placed[j - 1]] > lowest:
+            placed[j] = placed[j - 1]
+            j -= 1
+        placed[j] = r
+        count += 1
+    return count

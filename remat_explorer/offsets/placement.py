@@ -224,7 +224,7 @@ class Component:
 
     def _fit(self, order: np.ndarray, by_time: bool = False) -> Iterator[None]:
         """First fit in one order."""
-        from remat_explorer.offsets.first_fit import first_fit  # compiled on its first use
+        from remat_explorer.offsets.canonical_search import first_fit  # compiled on its first use
 
         n = len(order)
         offset, placed, count = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int32), 0

@@ -53,8 +53,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.graph.operator_words import words
 from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations
-from remat_explorer.solvers.base import Answer, Limits
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import Answer, Limits, checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.method import Candidate, cheapest_within
 from remat_explorer.solvers.methods.regions import backward_operations

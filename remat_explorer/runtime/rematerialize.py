@@ -33,8 +33,7 @@ from remat_explorer.runtime.rematerialization import FORWARD_NOT_CALLED, Remater
 from remat_explorer.runtime.step_planner import StepPlanner, agree_on_plan
 from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.memory.minimum_budget import Budget, require_budget
-from remat_explorer.solvers.reserved import REQUESTED, require_meaning
-from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers.solution import REQUESTED, Solution, require_meaning
 
 
 def rematerialize(

@@ -32,8 +32,7 @@ import numpy as np
 from remat_explorer.errors import SolverError, shown
 from remat_explorer.graph import Graph
 from remat_explorer.graph.operator_words import is_random
-from remat_explorer.solvers.base import Answer, Limits
-from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
+from remat_explorer.solvers.base import Answer, Limits, checkpoint_all_peak
 from remat_explorer.solvers.method import Candidate, cheapest_within
 from remat_explorer.solvers.methods.regions import (
     Region,

@@ -39,10 +39,9 @@ from remat_explorer.runtime.plan_mismatch import ANEW, difference_of_inputs, dif
 from remat_explorer.runtime.retain_graph import retaining_peak
 from remat_explorer.runtime.step_planner import CapturedStep, StepPlanner, TrainingPlan
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
+from remat_explorer.solvers.base import checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.memory.minimum_budget import Budget
-from remat_explorer.solvers.reserved import REQUESTED, RESERVED
-from remat_explorer.solvers.solution import Solution, Status
+from remat_explorer.solvers.solution import REQUESTED, RESERVED, Solution, Status
 
 MAX_CACHE_VARIANTS = 8  # plans for other contents of what a model keeps; more are made if ``resolve`` is set
 _PAD_ADVICE = f"Pad the inputs to the planned size, or {ANEW}"

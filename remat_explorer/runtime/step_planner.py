@@ -44,8 +44,8 @@ from remat_explorer.runtime.retain_graph import MAX_SOLVES, retaining_peak, solv
 from remat_explorer.solvers import minimum_budget, solve
 from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.memory.minimum_budget import Budget
-from remat_explorer.solvers.reserved import REQUESTED, RESERVED, explain_unfit
-from remat_explorer.solvers.solution import Solution, capture_options_of
+from remat_explorer.solvers.solution import REQUESTED, RESERVED, Solution, capture_options_of
+from remat_explorer.solvers.solve import explain_unfit
 
 
 @dataclass(frozen=True, eq=False)

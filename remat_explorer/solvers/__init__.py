@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from remat_explorer.solvers.ablation.ablation_result import Ablation
 from remat_explorer.solvers.ablation.ablation_run import AblationProgress, ablation
-from remat_explorer.solvers.base import Progress
+from remat_explorer.solvers.base import Progress, checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.batches.batch_scaling import scale_batch
 from remat_explorer.solvers.batches.max_batch import MaxBatch, max_batch
 from remat_explorer.solvers.batches.max_image import MaxImage, max_image
-from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.jobs.solve_job import SolveJob
 from remat_explorer.solvers.memory.minimum_budget import MinimumBudget, minimum_budget
 from remat_explorer.solvers.memory_at_overhead.memory_search import MemoryAtOverhead, memory_at_overhead

@@ -1,7 +1,8 @@
 """What a strategy is: a function from a graph and a budget to an answer, with limits it must respect.
 
 `Limits` is the time and whom to tell, `Progress` what it tells, `Answer` what it returns. `Incumbent` holds the best
-schedule and the highest bound of a running search, and `Search` takes the steps that improve them.
+schedule and the highest bound of a running search, and `Search` takes the steps that improve them. `checkpoint_all` is
+the schedule that every other is compared with.
 """
 
 from __future__ import annotations
@@ -14,11 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
+import numpy as np
+
 from remat_explorer.claims import PROVEN as PROVEN
 from remat_explorer.claims import relative_gap
+from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
+from remat_explorer.schedule.runs import Computations
 
 
 def cores() -> int:
@@ -46,7 +51,7 @@ class Progress:
         lower_bound: no schedule within the budget costs less, or None.
 
     >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.checkpoint_all import checkpoint_all
+    >>> from remat_explorer.solvers.base import checkpoint_all
     >>> report = Progress(0.5, "planning", checkpoint_all(linear(8)), lower_bound=15.3)
     >>> report.cost, report.peak, round(report.gap, 3)
     (17.0, 10, 0.1)
@@ -184,7 +189,7 @@ class Incumbent:
         bound: a lower bound on the cost that is known already.
 
     >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.checkpoint_all import checkpoint_all
+    >>> from remat_explorer.solvers.base import checkpoint_all
     >>> known = Incumbent(Limits(report=lambda progress: print(progress.doing, progress.cost)), bound=17.0)
     >>> known.keep(checkpoint_all(linear(8)))
     found a better schedule 17.0
@@ -296,3 +301,34 @@ class Search:
             more()
             if not self.over:
                 work()
+
+
+def checkpoint_all(graph: Graph) -> Schedule:
+    """The schedule without any recomputation: default implementations, and no optional operation.
+
+    >>> from remat_explorer.instances import linear
+    >>> checkpoint_all(linear(8)).cost
+    17.0
+    """
+    once = Computations(np.arange(graph.stages), graph.mandatory, np.ones(graph.stages, dtype=np.uint8))
+    return Schedule.leanest(graph, graph.stages, once)
+
+
+def least_cost(graph: Graph) -> float:
+    """Cost of running every mandatory operation once, each in its cheapest implementation; no schedule costs less.
+
+    >>> from remat_explorer.instances import linear
+    >>> least_cost(linear(8))
+    17.0
+    """
+    return float(sum(min(way.cost for way in graph.operations[k].implementations) for k in graph.mandatory))
+
+
+def checkpoint_all_peak(graph: Graph) -> int:
+    """Bytes that keeping everything takes: the 100% of a budget.
+
+    >>> from remat_explorer.instances import linear
+    >>> checkpoint_all_peak(linear(8))
+    10
+    """
+    return Plan.from_sequence(graph, ((t, k, 1) for t, k in enumerate(graph.mandatory.tolist()))).peak

@@ -35,9 +35,9 @@ from remat_explorer.solvers.base import Answer
 from remat_explorer.solvers.method import Support
 from remat_explorer.solvers.monet.condensed_choices import allowed_codes
 from remat_explorer.solvers.registry import method_of
-from remat_explorer.solvers.reserved import RESERVED
 from remat_explorer.solvers.solution import (
     REFUTED,
+    RESERVED,
     Solution,
     Status,
     is_proven_infeasible,
@@ -150,7 +150,7 @@ def known_answer(question: Question, known: Answer | None = None, cache: bool = 
         cache: whether what is kept for this graph counts, too.
 
     >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.checkpoint_all import checkpoint_all
+    >>> from remat_explorer.solvers.base import checkpoint_all
     >>> chain, all_kept = linear(8), checkpoint_all(linear(8))
     >>> known_answer(Question(chain, 10, "optimal", "highs", 60.0), Answer(all_kept), cache=False).schedule is all_kept
     True

@@ -5,6 +5,8 @@ nobody reads needs memory only while its operation runs, so it counts as workspa
 their first computation to the end, so their bytes depend on the stage alone. None of this changes an optimum; it
 halves the number of values of a captured network. A value that an operation may overwrite is one of a group's; where
 the group dies with that operation, the operation needs that value's bytes less.
+
+What single operations need for themselves is the first bound on a budget.
 """
 
 from __future__ import annotations
@@ -176,3 +178,38 @@ class Condensed:
             return Schedule.leanest(self.graph, self.n, R)
         computed = (np.asarray(R) > 0) | np.eye(self.n, dtype=bool)
         return Schedule.leanest(self.graph, self.n, Computations.of_matrix(computed))
+
+
+def largest_operation(graph: Graph) -> tuple[int, int]:
+    """The operation that needs the most memory for itself, and its bytes: no schedule with stages needs less.
+
+    >>> from remat_explorer.instances import linear
+    >>> largest_operation(linear(8))
+    (9, 3)
+    """
+    needed = Condensed.of(graph).operation_bytes
+    k = int(needed.argmax())
+    return k, int(needed[k])
+
+
+def smallest_budget_with_stages(graph: Graph) -> int:
+    """Bytes below which no schedule with stages fits; resident bytes where operations have several implementations.
+
+    >>> from remat_explorer.instances import linear
+    >>> smallest_budget_with_stages(linear(8))
+    3
+    """
+    return graph.resident_bytes if graph.has_choices else largest_operation(graph)[1]
+
+
+def smallest_budget_without_stages(graph: Graph) -> int:
+    """The same without stages: the persistent outputs of earlier operations may still be to come, and do not count.
+
+    >>> from remat_explorer.instances import linear
+    >>> smallest_budget_without_stages(linear(8))
+    3
+    """
+    if graph.has_choices:
+        return graph.resident_bytes
+    condensed = Condensed.of(graph)
+    return int((condensed.operation_bytes - condensed.base).max()) + graph.resident_bytes

@@ -19,7 +19,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Limits, Strategy
-from remat_explorer.solvers.budgets import smallest_budget_with_stages
+from remat_explorer.solvers.condensed import smallest_budget_with_stages
 
 
 class Support(StrEnum):
@@ -208,7 +208,7 @@ def cheapest_within(candidates: Iterator[Candidate], budget: int, limits: Limits
         limits: time, and whom to tell.
 
     >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.checkpoint_all import checkpoint_all
+    >>> from remat_explorer.solvers.base import checkpoint_all
     >>> both = [Candidate(checkpoint_all(linear(4)))]
     >>> cheapest_within(iter(both), 100, Limits()).schedule.cost, cheapest_within(iter(both), 2, Limits()).schedule
     (9.0, None)
@@ -228,7 +228,7 @@ def within_budget(candidates: Callable[..., Iterator[Candidate]]) -> Strategy:
     """The strategy that takes the cheapest candidate that fits into the budget; its options are the candidates' own.
 
     >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.checkpoint_all import checkpoint_all
+    >>> from remat_explorer.solvers.base import checkpoint_all
     >>> everything = within_budget(lambda graph: iter([Candidate(checkpoint_all(graph))]))
     >>> everything(linear(4), 100, Limits()).schedule.cost
     9.0

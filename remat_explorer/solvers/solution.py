@@ -26,16 +26,15 @@ from remat_explorer.documents import (
     write_json,
 )
 from remat_explorer.entry_checks import require_arguments, require_text
-from remat_explorer.errors import ScheduleError, SolutionError, SolverError
+from remat_explorer.errors import QuantityError, ScheduleError, SolutionError, SolverError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.graph.file import options_document, parse_options
 from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Plan
-from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
+from remat_explorer.quantities import SMALLEST, format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
+from remat_explorer.solvers.base import Limits, checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.memory.lowest_peak import least_working_set, limiting_operation
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
@@ -374,3 +373,26 @@ def _claimed_bound(solution: Solution) -> float:
     if solution.status is Status.INFEASIBLE:
         return math.inf if method is not None and method.proves_infeasible(solution.graph) else 0.0
     return solution.lower_bound or 0.0
+
+
+REQUESTED, RESERVED = "requested", "reserved"
+MEANINGS = (REQUESTED, RESERVED)
+
+
+def require_meaning(meaning: str, budget: object = None) -> str:
+    """``meaning``, if a budget can mean that.
+
+    Raises:
+        UnknownNameError: if it is none of `MEANINGS`.
+        QuantityError: if the smallest budget is asked for in reserved bytes, which is not known.
+
+    >>> require_meaning("reserved", "2 GiB")
+    'reserved'
+    """
+    if meaning not in MEANINGS:
+        raise UnknownNameError("meaning of a budget", meaning, MEANINGS)
+    if meaning == RESERVED and isinstance(budget, str) and budget.strip().lower() == SMALLEST:
+        raise QuantityError(
+            f'the budget "{SMALLEST}" is known for requested bytes only; give the reserved ones as a number of bytes'
+        )
+    return meaning

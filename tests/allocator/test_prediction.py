@@ -15,7 +15,7 @@ from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.graph.parts import Operation
 from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import checkpoint_all
 
 MIB = 1 << 20
 PLAIN, EXPANDABLE = AllocatorSettings(), AllocatorSettings(expandable_segments=True)

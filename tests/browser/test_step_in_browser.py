@@ -10,7 +10,7 @@ import pytest
 import remat_explorer as rx
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_bytes
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import checkpoint_all
 from tests.browser.lab import run_cell, run_until_printed
 from tests.browser.lasting_notebook import LastingNotebook
 

@@ -7,7 +7,7 @@ import pytest
 from remat_explorer.errors import SolutionError
 from remat_explorer.instances import linear
 from remat_explorer.solvers.ablation.ablation_result import Ablation
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import checkpoint_all
 from remat_explorer.solvers.solution import Solution, Status
 from remat_explorer.solvers.sweeps.frontier import Frontier
 

@@ -12,7 +12,7 @@ from remat_explorer import plan as plans
 from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import checkpoint_all
 from remat_explorer.solvers.solution import Solution, Status
 
 GRAPH = linear(2)

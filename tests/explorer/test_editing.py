@@ -17,7 +17,7 @@ from remat_explorer.explorer.state.edited_schedule import EditedSchedule
 from remat_explorer.graph import Graph, Implementation, Operation, Value
 from remat_explorer.graph.parts import operation
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import checkpoint_all
 from remat_explorer.solvers.methods.two_phase_rounding import minimal_R, values_of
 from remat_explorer.solvers.solution import Solution, Status
 from tests.explorer.driven import driver_of, settled, until

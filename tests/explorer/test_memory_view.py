@@ -31,7 +31,7 @@ from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.offsets import Rectangles, place_at_once
 from remat_explorer.operation_details import Details
 from remat_explorer.plan import Compute, Plan
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import checkpoint_all
 from tests.explorer.driven import driver_of, until
 from tests.explorer.panel_tools import measurement
 

@@ -19,7 +19,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.solvers import minimum_budget, solve
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import checkpoint_all
 from tests.figures.choices import chain_with_choices
 
 PLANS = {

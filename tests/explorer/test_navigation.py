@@ -21,7 +21,7 @@ from remat_explorer.figures.model_graph import folded_picture
 from remat_explorer.graph.repeated_blocks import RepeatedBlocks
 from remat_explorer.instances import linear
 from remat_explorer.solvers import Frontier, minimum_budget, solve
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import checkpoint_all
 from tests.core.repeated_graphs import Network, transformer
 
 MANY_LAYERS = 13  # 421 operations

@@ -16,7 +16,7 @@ from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.offsets import place, predict_pool
 from remat_explorer.plan import Compute, Plan
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import checkpoint_all
 
 
 def boxes(figure: Any) -> list[tuple[float, float, float, float]]:

@@ -23,8 +23,8 @@ from remat_explorer.graph.parts import Implementation
 from remat_explorer.instances import linear
 from remat_explorer.operation_details import Details
 from remat_explorer.solvers.ablation.ablation_result import Ablation
+from remat_explorer.solvers.base import checkpoint_all
 from remat_explorer.solvers.cache import Question, load_solution, store_solution
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.solution import Solution, Status, capture_options_of
 from remat_explorer.solvers.sweeps.frontier import Frontier
 from tests.fuzz.outcomes import of_call, of_command

@@ -8,7 +8,7 @@ import pytest
 from remat_explorer.instances import linear
 from remat_explorer.offsets import Rectangles, place, place_at_once
 from remat_explorer.plan import Plan
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import checkpoint_all
 
 
 def drawn(seed: int) -> Rectangles:

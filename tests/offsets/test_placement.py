@@ -16,7 +16,7 @@ from remat_explorer.instances import linear
 from remat_explorer.offsets import Rectangles, place, place_rectangles, predict_pool
 from remat_explorer.plan import Plan
 from remat_explorer.solvers import solve
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import checkpoint_all
 from tests.offsets.exhaustive import Row, least_height
 
 CAPTURED = Path(__file__).parents[1] / "data" / "captured"

@@ -14,7 +14,7 @@ from remat_explorer.instances import linear
 from remat_explorer.offsets import Rectangles
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.solvers import solve
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import checkpoint_all
 
 CAPTURED = Path(__file__).parents[1] / "data" / "captured"
 

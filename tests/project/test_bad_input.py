@@ -20,7 +20,7 @@ from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.graph.file import dump_graph
 from remat_explorer.instances import linear
 from remat_explorer.solvers import Frontier, solve, sweep
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import checkpoint_all
 from remat_explorer.solvers.solution import Solution, Status
 from tests.project.shell import run
 

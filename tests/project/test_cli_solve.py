@@ -27,7 +27,7 @@ from tests.project.shell import hear_interrupts, run
 ENDLESS = """
 import dataclasses
 import time
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import checkpoint_all
 from remat_explorer.solvers.registry import STRATEGIES
 
 def strategy(graph, budget, limits):

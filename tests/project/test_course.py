@@ -14,7 +14,7 @@ from remat_explorer.errors import UnknownNameError
 from remat_explorer.exercises import UNANSWERED
 from remat_explorer.explorer.panels.panels import TERMS
 from remat_explorer.instances import linear
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import checkpoint_all
 from tests.notebooks.notebook_runs import NOTEBOOKS
 from tests.project.glossary_uses import WORDS, not_linked, prose
 from tests.project.pages import page

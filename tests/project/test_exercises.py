@@ -7,7 +7,7 @@ import pytest
 
 from remat_explorer.exercises import UNANSWERED, schedule_verdict, verdict
 from remat_explorer.instances import linear
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import checkpoint_all
 
 
 def test_no_answer_is_not_a_wrong_one():

@@ -14,7 +14,7 @@ from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.runtime.sac_milp import ModuleMemory, modules_of, tradeoff
 from remat_explorer.solvers import checkpoint_all_peak, solve
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import checkpoint_all
 from tests.thorough import thorough_but
 
 

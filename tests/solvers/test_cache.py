@@ -21,9 +21,8 @@ from remat_explorer.instances import linear
 from remat_explorer.quantities import SMALLEST
 from remat_explorer.solvers import SolveJob, solve
 from remat_explorer.solvers import cache as cache_module
-from remat_explorer.solvers.base import Answer
+from remat_explorer.solvers.base import Answer, checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.cache import Question, load_solution, store_solution
-from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.memory import minimum_budget as smallest_known
 from remat_explorer.solvers.registry import STRATEGIES
 from remat_explorer.solvers.solution import Solution, Status
@@ -406,7 +405,7 @@ from remat_explorer.cache_folder import cache_folder
 from remat_explorer.instances import linear
 from remat_explorer.solvers.base import Answer
 from remat_explorer.solvers.cache import Question, entry_path, load_solution, store_solution
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import checkpoint_all
 from remat_explorer.solvers.solve import judge
 
 graph, draw, kept = linear(60), random.Random(0), 0

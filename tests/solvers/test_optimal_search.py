@@ -10,8 +10,7 @@ from remat_explorer.instances import linear
 from remat_explorer.solvers import checkpoint_all_peak, solve
 from remat_explorer.solvers.anytime.plain_search import PlainSearch
 from remat_explorer.solvers.base import Limits, Progress
-from remat_explorer.solvers.budgets import largest_operation
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed import Condensed, largest_operation
 from remat_explorer.solvers.solution import Status
 from tests.solvers.drawn_chains import heterogeneous_chain
 

@@ -16,11 +16,9 @@ from remat_explorer.graph import Graph, Value
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import SolveJob
-from remat_explorer.solvers.base import Answer, Limits, Progress
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
-from remat_explorer.solvers.reserved import MOST_SOLVES, explain_unfit, within_reserved
+from remat_explorer.solvers.base import Answer, Limits, Progress, checkpoint_all
 from remat_explorer.solvers.solution import Status
-from remat_explorer.solvers.solve import solve
+from remat_explorer.solvers.solve import MOST_SOLVES, explain_unfit, solve, within_reserved
 from tests.thorough import thorough_but
 
 MIB = 1 << 20

@@ -12,7 +12,7 @@ from remat_explorer.graph import Graph, Implementation, Operation, Value, operat
 from remat_explorer.instances import linear
 from remat_explorer.solvers import STRATEGIES, checkpoint_all, checkpoint_all_peak, minimum_budget, relax, solve
 from remat_explorer.solvers.base import Answer, Limits, Progress
-from remat_explorer.solvers.budgets import largest_operation
+from remat_explorer.solvers.condensed import largest_operation
 from remat_explorer.solvers.solution import Solution, Status
 from remat_explorer.solvers.solve import judge, round_up
 from tests.thorough import thorough_but

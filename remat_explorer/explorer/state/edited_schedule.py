@@ -85,7 +85,7 @@ class EditedSchedule:
         done, undone: cells that steps have changed, the latest last.
 
     >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.checkpoint_all import checkpoint_all
+    >>> from remat_explorer.solvers.base import checkpoint_all
     >>> edited = EditedSchedule.of(checkpoint_all(linear(8)))
     >>> edited.checked.cost, edited.checked.peak
     (17.0, 10)

@@ -22,7 +22,7 @@ from remat_explorer.offsets import Arena, Rectangles, place, place_at_once
 from remat_explorer.offsets.placement import ALIGNMENT
 from remat_explorer.plan import Plan
 from remat_explorer.solvers import STRATEGIES, SolveJob, Sweep
-from remat_explorer.solvers.budgets import spaced_budgets
+from remat_explorer.solvers.memory.minimum_budget import spaced_budgets
 from remat_explorer.solvers.method import Support
 from remat_explorer.solvers.monet.selections import Selection
 from remat_explorer.solvers.registry import method_of

@@ -20,12 +20,10 @@ from remat_explorer.quantities import format_bytes, format_seconds
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.ablation.ablation_result import Ablation, Kinds, SmallestBudget, called, sets_of
 from remat_explorer.solvers.anytime.monet import improve_monet
-from remat_explorer.solvers.base import Answer, Limits
-from remat_explorer.solvers.budgets import require_count, spaced_budgets
+from remat_explorer.solvers.base import Answer, Limits, checkpoint_all_peak
 from remat_explorer.solvers.cache import Question, load_solution, store_or_warn
-from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 from remat_explorer.solvers.memory.lowest_peak import least_with_choices
-from remat_explorer.solvers.memory.minimum_budget import budgets_of
+from remat_explorer.solvers.memory.minimum_budget import budgets_of, require_count, spaced_budgets
 from remat_explorer.solvers.milp import backend
 from remat_explorer.solvers.monet.condensed_choices import allowed_codes
 from remat_explorer.solvers.registry import STRATEGIES, threads_of

@@ -18,7 +18,7 @@ import numpy as np
 from remat_explorer.errors import SolverError
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.bounds.point import guides_to
+from remat_explorer.solvers.bounds.few_moments import guides_to
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.methods.chen import require_chain
 from remat_explorer.solvers.methods.griewank import binomial_within
@@ -29,7 +29,7 @@ from remat_explorer.solvers.persistent.persistent_program import (
     needs_of,
     with_less_memory,
 )
-from remat_explorer.solvers.search.walks import Guide
+from remat_explorer.solvers.search.local_search import Guide
 
 BINOMIAL, PERSISTENT = 0.25, 0.1  # shares of the time that is left
 _MOST_PLANNED_BLOCKS = 300  # the dynamic program takes a second of them, and time by the cube

@@ -41,8 +41,7 @@ from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.anytime.plain_search import PlainSearch
 from remat_explorer.solvers.base import PROVEN, Answer, Incumbent, Limits, Progress, Search
-from remat_explorer.solvers.bounds.few_moments import few_moments_bound
-from remat_explorer.solvers.bounds.point import guides
+from remat_explorer.solvers.bounds.few_moments import few_moments_bound, guides
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.condensed_choices import Codes, CondensedChoices, Tables
 from remat_explorer.solvers.monet.joint_problem import JointProblem

@@ -34,8 +34,13 @@ from functools import cached_property
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.anytime.chain_starts import chain_guides, constructed_schedules
 from remat_explorer.solvers.base import Answer, Incumbent, Limits, Search
-from remat_explorer.solvers.bounds.few_moments import FEW_MOMENTS, FewMomentsSettings, few_moments_bound
-from remat_explorer.solvers.bounds.point import Point, guides, guides_to
+from remat_explorer.solvers.bounds.few_moments import (
+    FEW_MOMENTS,
+    FewMomentsSettings,
+    few_moments_bound,
+    guides,
+    guides_to,
+)
 from remat_explorer.solvers.bounds.refinement import (
     REFINEMENT,
     Refinement,
@@ -43,14 +48,13 @@ from remat_explorer.solvers.bounds.refinement import (
     run_again_in,
     solve_within,
 )
-from remat_explorer.solvers.bounds.stages import cost_step
+from remat_explorer.solvers.bounds.stages import Point, cost_step
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.methods.griewank import binomial_bound
 from remat_explorer.solvers.reversal.reversal_bound import reversal_bound
 from remat_explorer.solvers.search.exact_search import search_exactly
-from remat_explorer.solvers.search.local_search import LOCAL_SEARCH, LocalSearch, LocalSearchSettings
+from remat_explorer.solvers.search.local_search import LOCAL_SEARCH, Guide, LocalSearch, LocalSearchSettings, if_within
 from remat_explorer.solvers.search.planner import cheapest_walk, guided_schedule, plan_schedule
-from remat_explorer.solvers.search.walks import Guide, if_within
 
 SEED = 0
 SETTLED = 1e-7  # relative gap up to which the search has ended: less than a solver's tolerance tells nothing

@@ -37,9 +37,10 @@ from remat_explorer.solvers.bounds.few_moments import (
     MomentsBound,
     MomentsProblem,
     few_moments_bound,
+    guides,
+    guides_to,
     integral_moments_bound,
 )
-from remat_explorer.solvers.bounds.point import guides, guides_to
 from remat_explorer.solvers.bounds.refinement import Refinement
 from remat_explorer.solvers.bounds.stages import cost_step
 from remat_explorer.solvers.condensed import Condensed

@@ -20,7 +20,7 @@ from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, parse_bytes
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.anytime.optimal import solve_optimal
-from remat_explorer.solvers.base import Limits, Progress, Search
+from remat_explorer.solvers.base import Limits, Progress, Search, checkpoint_all
 from remat_explorer.solvers.batches.batch_bound import (
     CAUTION,
     ONE_EXTRA_FORWARD,
@@ -33,9 +33,7 @@ from remat_explorer.solvers.batches.batch_bound import (
     relaxed_batch_bound,
 )
 from remat_explorer.solvers.batches.batch_scaling import BatchScaling
-from remat_explorer.solvers.bounds.few_moments import MomentsBound, few_moments_bound
-from remat_explorer.solvers.bounds.point import guides
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.bounds.few_moments import MomentsBound, few_moments_bound, guides
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import backend
 from remat_explorer.solvers.search.local_search import LocalSearch

@@ -15,8 +15,7 @@ from remat_explorer.quantities import format_bytes, format_overhead, parse_bytes
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Limits, Progress
 from remat_explorer.solvers.batches.batch_bound import ONE_EXTRA_FORWARD, OverheadLimit, allowed_recomputation
-from remat_explorer.solvers.bounds.few_moments import MomentsBound, few_moments_bound, integral_moments_bound
-from remat_explorer.solvers.bounds.point import guides
+from remat_explorer.solvers.bounds.few_moments import MomentsBound, few_moments_bound, guides, integral_moments_bound
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import backend
 from remat_explorer.solvers.search.planner import guided_schedule, load_search, plan_schedule

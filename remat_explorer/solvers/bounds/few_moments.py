@@ -11,6 +11,7 @@ In: a graph and a budget. Out: a lower bound on the cost, and the point that att
    cut off, and the program's optimum is a bound.
 5. Solve the linear program; estimate the memory between the moments; add moments where it exceeds the budget most; and
    repeat until there are none, or enough. The best bound of all rounds stands.
+6. `guides` makes guides for walks of what the point holds.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from remat_explorer.solvers.bounds.stages import last_use
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.linear_expression import ABSENT, PRESENT, require_columns
 from remat_explorer.solvers.milp import Milp, MilpOutcome
+from remat_explorer.solvers.search.local_search import Guide
 
 # Share of the budget below which a value is taken to be in memory for nothing, which is still a relaxation
 ALWAYS_KEPT = 1e-4
@@ -322,3 +324,45 @@ def _worst_operations(shortage: np.ndarray, moments: list[int], count: int, leas
         worst.append(t)
         shortage[max(0, t - 2) : t + 3] = -math.inf
     return worst
+
+
+STRENGTHS = (3.0, 30.0)  # factor on the score of what the relaxation holds, and its inverse on what it does not
+
+
+def guides(condensed: Condensed, relaxed: MomentsBound) -> list[Guide]:
+    """Guides for walks towards what the relaxation has in memory at the next moment.
+
+    A value that is held now and read before the next moment is kept, too; one that the relaxation computes again in
+    the interval is left to the score.
+
+    Args:
+        condensed: n operations and their groups of values.
+        relaxed: a bound with its solution.
+
+    Returns:
+        One guide per strength; none if the bound has no solution.
+    """
+    if relaxed.s is None or relaxed.x is None:
+        return []
+    moments, last = relaxed.moments, len(relaxed.moments)
+    held = np.zeros((last + 1, condensed.groups))  # a row for the stages up to each moment, one for those after all
+    neutral = np.zeros((last + 1, condensed.groups), dtype=bool)
+    row = np.searchsorted(np.array(moments), np.arange(condensed.n), side="right")
+    for q in range(-1, last):
+        start = moments[q] if q >= 0 else 0
+        end = moments[q + 1] if q + 1 < last else condensed.n
+        if q + 1 < last:
+            held[q + 1] = relaxed.s[q + 1]
+            held[q + 1, list(condensed.inputs[end])] = 1.0  # even what it overwrites
+            neutral[q + 1] |= condensed.producer >= end  # the next moment says nothing about what comes after it
+        if q >= 0:
+            read = condensed.read_from(start, end)
+            held[q + 1] = np.maximum(held[q + 1], relaxed.s[q] * read)
+            neutral[q + 1] |= (relaxed.x[q][condensed.producer] > 0.5) & (held[q + 1] < 0.5)
+    held[neutral] = 0.5
+    return guides_to(held, row)
+
+
+def guides_to(held: np.ndarray, row: np.ndarray) -> list[Guide]:
+    """Guides towards what is held, between 0 and 1, of shape (rows, groups), where each stage has its row."""
+    return [Guide(np.log(strength) * (2 * held - 1), row) for strength in STRENGTHS]

@@ -53,7 +53,7 @@ from remat_explorer.solvers.bounds.stages import (
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.linear_expression import ONE, ZERO, LinearExpression, require, single_columns
 from remat_explorer.solvers.milp import Milp
-from remat_explorer.solvers.search.flat_graph import FlatGraph
+from remat_explorer.solvers.search.compiled_state import FlatGraph
 
 
 class LivenessColumns:
@@ -364,7 +364,7 @@ def violated_cuts(
         most: cuts to return.
         violated: by how much, at least.
     """
-    from remat_explorer.solvers.search.cut_paths import shortest_paths  # compiled on its first use
+    from remat_explorer.solvers.search.relaxed_points import shortest_paths  # compiled on its first use
 
     cuts: list[tuple[float, PathCut]] = []
     ever = R.copy()

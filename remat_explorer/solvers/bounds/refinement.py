@@ -42,8 +42,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.lazy_rows import LivenessRelaxation, PathCut, refuse
-from remat_explorer.solvers.bounds.point import Point
-from remat_explorer.solvers.bounds.stages import ROWS, RowSettings, Stages, cost_step
+from remat_explorer.solvers.bounds.stages import ROWS, Point, RowSettings, Stages, cost_step
 from remat_explorer.solvers.condensed import Condensed
 
 # Share of the budget by which a stage's estimated memory must exceed it for the stage to become single
@@ -139,7 +138,7 @@ def pack_runs(schedule: Schedule) -> list[list[int]]:
     """For each stage what it runs, in order; an operation's other implementations as operation + n * (code - 1).
 
     >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.checkpoint_all import checkpoint_all
+    >>> from remat_explorer.solvers.base import checkpoint_all
     >>> pack_runs(checkpoint_all(linear(1)))
     [[0], [1], [2]]
     """

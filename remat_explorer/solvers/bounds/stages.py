@@ -37,7 +37,7 @@ import numpy as np
 from remat_explorer.graph import Graph
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.linear_expression import LinearExpression, single_columns
-from remat_explorer.solvers.search.flat_graph import FlatGraph
+from remat_explorer.solvers.search.compiled_state import FlatGraph
 
 _SMALLEST_SHARE = 2e-3  # of the budget: smaller sizes are no divisors
 _ALIKE = 1e-3  # relative difference up to which sizes count as the same
@@ -255,7 +255,7 @@ def live_memory(
     Returns:
         Bytes (or blocks) as floats of shape (entries, n), 0 for merged runs and for k > t; meaningful where R[t,k] > 0.
     """
-    from remat_explorer.solvers.search.point_memory import fill_memory  # compiled on its first use
+    from remat_explorer.solvers.search.relaxed_points import fill_memory  # compiled on its first use
 
     n = condensed.n
     wanted = np.ones(n, dtype=bool) if stages is None else stages.single
@@ -318,3 +318,95 @@ def last_use(condensed: Condensed) -> np.ndarray:
     for v in range(condensed.groups - 1, -1, -1):  # readers come after producers, so their outputs are done
         last[v] = max(max(j, *last[list(condensed.outputs[j])], 0) for j in condensed.readers[v])
     return last
+
+
+class Point:
+    """A point of a relaxation, fractional or integral.
+
+    Args:
+        stages: the entries.
+        R: (entries, n), between 0 and 1.
+        S: (entries, groups), between 0 and 1.
+    """
+
+    def __init__(self, stages: Stages, R: np.ndarray, S: np.ndarray) -> None:
+        self.stages, self.R, self.S = stages, R, S
+
+    @cached_property
+    def memory(self) -> np.ndarray:
+        """Estimated bytes at every first run, floats of shape (n,)."""
+        return estimated_memory(self.stages, self.R, self.S)
+
+    def held(self) -> tuple[np.ndarray, np.ndarray]:
+        """What is in memory after the stages of each entry, between 0 and 1, of shape (entries, groups).
+
+        With it, the entry of each stage, int of shape (n,): together they guide walks.
+        """
+        condensed = self.stages.condensed
+        kept = np.vstack([self.S[1:], np.zeros((1, condensed.groups))])
+        held = np.maximum(kept, self.S * self.stages.reads)
+        merged = ~self.stages.single[:, None]  # when it is computed again is not known
+        held[merged & (self.R[:, condensed.producer] > 0.5) & (held < 0.5)] = 0.5
+        return held, np.repeat(np.arange(len(self.stages)), self.stages.last - self.stages.first + 1)
+
+
+def lean_point(stages: Stages, R: np.ndarray, S: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """R and S without what serves nothing: where memory is left over, a linear program may hold anything.
+
+    Args:
+        stages: the entries.
+        R: (entries, n), between 0 and 1.
+        S: (entries, groups), between 0 and 1.
+
+    Returns:
+        R and S, nowhere larger.
+    """
+    condensed = stages.condensed
+    needed_R, needed_S = np.zeros_like(R), np.zeros_like(S)
+    need = np.zeros(condensed.groups)
+    for q in range(len(stages) - 1, -1, -1):
+        first, last = int(stages.first[q]), int(stages.last[q])
+        need[condensed.producer >= first] = 0.0
+        need[stages.reads[q]] = 1.0
+        needed_R[q, first : last + 1] = 1.0
+        for k in np.flatnonzero(R[q, :first] > 0)[::-1].tolist():
+            outputs, inputs = list(condensed.outputs[k]), list(condensed.inputs[k])
+            run = min(float(R[q, k]), float(need[outputs].max(initial=0.0)))
+            needed_R[q, k] = run
+            need[outputs] = np.maximum(need[outputs] - run, 0.0)
+            need[inputs] = np.maximum(need[inputs], run)
+        need = np.minimum(need, S[q])
+        needed_S[q] = need
+    return needed_R, needed_S
+
+
+def estimated_memory(stages: Stages, R: np.ndarray, S: np.ndarray) -> np.ndarray:
+    """A guess of the memory at every first run, from what is held around the run of stages it is in.
+
+    In a merged run nothing is known of when a repetition happens; what it brings is counted only where it is read.
+
+    Args:
+        stages: the entries.
+        R: (entries, n), between 0 and 1.
+        S: (entries, groups), between 0 and 1.
+
+    Returns:
+        Bytes as floats of shape (n,).
+    """
+    condensed = stages.condensed
+    R, S = lean_point(stages, R, S)
+    estimate = (condensed.base + condensed.output_bytes + condensed.transient).astype(float)
+    kept = np.vstack([S[1:], np.zeros((1, condensed.groups))])
+    for q in range(len(stages)):
+        first, last = int(stages.first[q]), int(stages.last[q])
+        needed, old = kept[q].copy(), condensed.producer < first
+        again = R[q][condensed.producer] if last > first else np.zeros(condensed.groups)
+        for t in range(last, first - 1, -1):
+            if condensed.credit[t]:
+                estimate[t] -= condensed.credit[t] * (1 - needed[condensed.overwritten[t]])
+            inputs = list(condensed.inputs[t])
+            needed[inputs] = 1.0
+            present = np.where(old, np.clip(needed - again, 0, 1), np.where(condensed.producer < t, needed, 0))
+            present[inputs] = 1.0
+            estimate[t] += present @ condensed.bytes
+    return estimate

@@ -33,8 +33,7 @@ from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.anytime.monet import improve_monet
 from remat_explorer.solvers.anytime.optimal import solve_optimal
-from remat_explorer.solvers.base import Answer, Limits, Progress
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import Answer, Limits, Progress, checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.methods.chen import require_chain
 from remat_explorer.solvers.methods.griewank import binomial_schedule, fewest_slots

@@ -1,26 +1,26 @@
 """The smallest budget: one that no schedule can beat, one for which a schedule is known, and what makes it so.
 
 `minimum_budget` finds both (see `lowest_peak`); `budget_of` reads a budget, of which "smallest" is the one with a known
-schedule.
+schedule, and `read_budgets` those of a sweep, which `spaced_budgets` spaces.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
 from remat_explorer.entry_checks import Within, require_arguments
+from remat_explorer.errors import QuantityError, shown
 from remat_explorer.graph import Graph
 from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import SMALLEST, exact_bytes, format_bytes, parse_budget
 from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations, Retained
-from remat_explorer.solvers.budgets import read_budgets
+from remat_explorer.solvers.base import checkpoint_all_peak
 from remat_explorer.solvers.cache import Question, load_solution, store_or_warn
-from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 from remat_explorer.solvers.memory.lowest_peak import least_plain, least_with_choices
 from remat_explorer.solvers.monet.condensed_choices import allowed_codes
 from remat_explorer.solvers.registry import default_strategy, method_of
@@ -337,3 +337,67 @@ def _least(graph: Graph) -> tuple[int, int, Computations, Retained]:
     smallest = minimum_budget(graph)  # a schedule refers to its graph, which could then never be forgotten
     schedule = smallest.schedule
     return smallest.known_feasible, schedule.stages, schedule.computations, schedule.retained
+
+
+MOST_BUDGETS = 1000  # of a sweep, or for each set of an ablation
+CROWDING = 2.0  # budgets grow with this power of their place, so they lie closer where the curve is steep
+
+
+def spaced_budgets(least: int, most: int, count: int) -> list[int]:
+    """Up to ``count`` budgets from ``least`` to ``most``, both included, closer together near ``least``.
+
+    Cost rises steeply towards the smallest feasible budget, so evenly spaced ones would show little of it:
+
+        B_i = least + (most - least) * (i / (count - 1)) ** 2
+
+    Of the powers from 1 to 3, and of geometric spacing, the square left the smallest largest step of cost between
+    neighbours, and nearly the smallest area between the steps and the curve, on the captured and the Keras networks.
+
+    Args:
+        least: bytes of the smallest budget, the smallest known to be feasible.
+        most: bytes of the largest budget, the peak of checkpoint-all.
+        count: how many; of 1, only ``most`` remains. Fewer come back where there are not so many whole bytes.
+
+    >>> spaced_budgets(100, 200, 5)
+    [100, 106, 125, 156, 200]
+    >>> spaced_budgets(3, 5, 12)
+    [3, 4, 5]
+    """
+    places = [(i / (count - 1)) ** CROWDING for i in range(count)] if count > 1 else [1.0]
+    return sorted({least + round((most - least) * place) for place in places})
+
+
+def read_budgets(
+    budgets: Sequence[str | int | float], checkpoint_all_peak: int, smallest: Callable[[], int] | None = None
+) -> list[int]:
+    """Budgets in bytes, ascending, each once.
+
+    Args:
+        budgets: what `parse_budget` takes, in any order.
+        checkpoint_all_peak: the 100% of a percentage, in bytes.
+        smallest: finds what "smallest" stands for.
+
+    Raises:
+        QuantityError: if there is none, or one of them cannot be read.
+
+    >>> read_budgets(["80%", 500, "0.5 KB"], 1000)
+    [500, 800]
+    """
+    if not len(budgets):
+        raise QuantityError(
+            'there are no budgets to sweep over; give a number of budgets, or a list like ["60%", 4096]'
+        )
+    return sorted({parse_budget(budget, checkpoint_all_peak, smallest) for budget in budgets})
+
+
+def require_count(count: int) -> int:
+    """``count``, if so many budgets can be spaced.
+
+    Raises:
+        QuantityError: if it is not from 1 to `MOST_BUDGETS`.
+    """
+    if isinstance(count, bool) or not 1 <= count <= MOST_BUDGETS:
+        raise QuantityError(
+            f"{shown(count)} is not a number of budgets; give 1 to {MOST_BUDGETS}, or a list of budgets"
+        )
+    return count

@@ -18,19 +18,16 @@ from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.bounds.few_moments import few_moments_bound
-from remat_explorer.solvers.bounds.point import guides
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import Limits, checkpoint_all
+from remat_explorer.solvers.bounds.few_moments import few_moments_bound, guides
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.condensed_choices import Codes, CondensedChoices, Tables
 from remat_explorer.solvers.monet.joint_problem import JointProblem
 from remat_explorer.solvers.monet.relaxation_with_choices import LeastMemory, RelaxationWithChoices
 from remat_explorer.solvers.monet.selections import ChoiceSearch, Selection, make_consistent, restricted_to
-from remat_explorer.solvers.search.local_search import LocalSearch
+from remat_explorer.solvers.search.local_search import Guide, LocalSearch, Walks
 from remat_explorer.solvers.search.planner import EXPONENTS, GUIDED_EXPONENTS
-from remat_explorer.solvers.search.walks import Guide, Walks
 
 _CLOSE_PEAKS = 0.004  # relative width at which bisection with walks ends
 _BOUNDING_SECONDS = 2.0  # for the few-moments relaxation that guides walks, at most

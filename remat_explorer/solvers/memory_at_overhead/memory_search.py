@@ -35,8 +35,7 @@ from remat_explorer.errors import QuantityError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Limits, Progress, Search
-from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
+from remat_explorer.solvers.base import Limits, Progress, Search, checkpoint_all_peak
 from remat_explorer.solvers.memory_at_overhead.memory_descent import (
     CLOSE,
     LOOSE,

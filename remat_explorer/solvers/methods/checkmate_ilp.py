@@ -34,9 +34,8 @@ from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import exact_bytes
 from remat_explorer.solvers.base import Answer, Limits
-from remat_explorer.solvers.budgets import smallest_budget_without_stages
 from remat_explorer.solvers.checkmate_problem import CheckmateProblem, StageRows
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed import Condensed, smallest_budget_without_stages
 from remat_explorer.solvers.method import Method, Support
 from remat_explorer.solvers.milp import Milp
 

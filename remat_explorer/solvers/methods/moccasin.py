@@ -31,8 +31,7 @@ from remat_explorer.plan import Plan
 from remat_explorer.python_process import python_command, python_path
 from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations
-from remat_explorer.solvers.base import Answer, Incumbent, Limits
-from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
+from remat_explorer.solvers.base import Answer, Incumbent, Limits, checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.method import Method, Support, cheapest_within, whole_number
 from remat_explorer.solvers.methods.chen import LINEARIZED_GREEDY

@@ -35,7 +35,7 @@ from remat_explorer.graph.repeated_blocks import repeated_blocks
 from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.method import Candidate
 

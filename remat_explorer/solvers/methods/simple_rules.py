@@ -14,7 +14,7 @@ import numpy as np
 
 from remat_explorer.errors import SolverError, shown
 from remat_explorer.graph import Graph
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.method import BackgroundSweep, Candidate, Knob, Method, Support, within_budget
 from remat_explorer.solvers.methods.regions import Region, layers_of, needed_values, region_candidates, second_run

@@ -25,8 +25,7 @@ from remat_explorer.errors import SolverError, shown
 from remat_explorer.graph import Graph
 from remat_explorer.graph.operator_words import is_random
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Answer, Limits
-from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
+from remat_explorer.solvers.base import Answer, Limits, checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.method import BackgroundSweep, Candidate, Knob, Method, Support, cheapest_within
 from remat_explorer.solvers.methods.regions import Layer, Region, dropped_values, layers_of, needed_values

@@ -149,7 +149,7 @@ def run_out_of_place(schedule: Schedule, codes: Codes | None = None) -> Schedule
         codes: for each operation the numbers of the implementations that may be chosen; all if None.
 
     >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.checkpoint_all import checkpoint_all
+    >>> from remat_explorer.solvers.base import checkpoint_all
     >>> keep = checkpoint_all(linear(4))
     >>> run_out_of_place(keep) is keep
     True

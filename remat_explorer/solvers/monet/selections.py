@@ -28,7 +28,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.monet.condensed_choices import Codes, CondensedImplementation, Tables, run_out_of_place
-from remat_explorer.solvers.search.walks import Guide, Walks
+from remat_explorer.solvers.search.local_search import Guide, Walks
 
 
 def default(tables: Tables) -> dict[int, int]:

@@ -58,7 +58,7 @@ def switch_runs(schedule: Schedule, budget: int, codes: Codes | None = None) -> 
         codes: for each operation the numbers of the implementations that may be chosen; all if None.
 
     >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.checkpoint_all import checkpoint_all
+    >>> from remat_explorer.solvers.base import checkpoint_all
     >>> keep = checkpoint_all(linear(4))
     >>> switch_runs(keep, budget=6) is keep
     True

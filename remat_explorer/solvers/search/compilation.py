@@ -17,11 +17,10 @@ from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.persistent.block_chain import chain_of
 from remat_explorer.solvers.persistent.persistent_program import cheapest_persistent
 from remat_explorer.solvers.reversal.reversal_table import fill_from
-from remat_explorer.solvers.search.cut_paths import shortest_paths
+from remat_explorer.solvers.search.compiled_state import FlatGraph
 from remat_explorer.solvers.search.exact_search import search_exactly
-from remat_explorer.solvers.search.flat_graph import FlatGraph
 from remat_explorer.solvers.search.local_search import LocalSearch
-from remat_explorer.solvers.search.point_memory import fill_memory
+from remat_explorer.solvers.search.relaxed_points import fill_memory, shortest_paths
 
 COMPILING = "compiling the search (once on a machine)"
 

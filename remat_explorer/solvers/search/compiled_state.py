@@ -1,14 +1,26 @@
-"""The arrays that compiled code works on: all its memory is allocated here, before it is called."""
+"""The arrays that compiled code works on: all its memory is allocated here, before it is called.
+
+A condensed graph is flat: lists of lists become one array of entries and one of starts, so the inputs of operation k
+are ``inputs[input_start[k]:input_start[k + 1]]``. Groups are numbered in the order of their producers, so the outputs
+of operation k are the groups from ``output_start[k]`` up to ``output_start[k + 1]``.
+
+In the exact search, a set of g groups is a row of 64-bit words; group v is bit v % 64 of word v // 64. Pages of its
+table of states that no state reaches are never touched.
+"""
 
 from __future__ import annotations
 
 import math
 import mmap
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
+
+from remat_explorer.solvers.condensed import Condensed
 
 LARGE = 1 << 22  # bytes, from which NumPy asks Linux for pages of 2 MiB
 AGAIN, LOGGED, STALE, BETTER = 0, 1, 2, 3  # entries of FlipState.numbers
@@ -173,3 +185,218 @@ class FlipState(NamedTuple):
             numbers=np.zeros(4, dtype=np.int64),
             cost=np.zeros(1),
         )
+
+
+class FlatGraph(NamedTuple):
+    """n operations and g groups of values; bytes are int64, indices int32.
+
+    Attributes:
+        input_start, inputs: groups that each operation reads, ascending.
+        output_start: first group that each operation writes, of shape (n + 1,).
+        reader_start, readers: operations that read each group, ascending.
+        producer: of shape (g,).
+        bytes: M, of shape (g,).
+        size: natural logarithm of M, float64 of shape (g,).
+        needed: bytes of the groups that an operation writes and its transient bytes, of shape (n,).
+        base: bytes that are there all through a stage, of shape (n,).
+        overwritten: the group that an operation may overwrite, or -1, of shape (n,).
+        credit: bytes that it saves by that, of shape (n,).
+        costs: C, float64 of shape (n,).
+        clock: when each stage begins, as a share of the whole run, float64 of shape (n + 1,).
+    """
+
+    input_start: np.ndarray
+    inputs: np.ndarray
+    output_start: np.ndarray
+    reader_start: np.ndarray
+    readers: np.ndarray
+    producer: np.ndarray
+    bytes: np.ndarray
+    size: np.ndarray
+    needed: np.ndarray
+    base: np.ndarray
+    overwritten: np.ndarray
+    credit: np.ndarray
+    costs: np.ndarray
+    clock: np.ndarray
+
+    @staticmethod
+    def of(condensed: Condensed) -> FlatGraph:
+        """Flatten ``condensed``, once.
+
+        >>> from remat_explorer.instances import linear
+        >>> flat = FlatGraph.of(Condensed.of(linear(2)))
+        >>> flat.input_start.tolist(), flat.inputs.tolist()
+        ([0, 0, 1, 2, 4, 6], [0, 1, 1, 2, 0, 3])
+        """
+        if condensed not in _known:
+            _known[condensed] = FlatGraph._made_of(condensed)
+        return _known[condensed]
+
+    @staticmethod
+    def _made_of(condensed: Condensed) -> FlatGraph:
+        n = condensed.n
+        input_start, inputs = _flat(condensed.inputs)
+        reader_start, readers = _flat(condensed.readers)
+        # the clock mixes the number of operations and their cost, so that neither free nor dear operations dominate
+        share = np.append(0.0, np.cumsum(condensed.costs) / (condensed.graph.total_cost or 1.0))
+        return FlatGraph(
+            input_start,
+            inputs,
+            _flat(condensed.outputs)[0],
+            reader_start,
+            readers,
+            condensed.producer.astype(np.int32),
+            condensed.bytes.astype(np.int64),
+            np.log(np.maximum(condensed.bytes, 1).astype(np.float64)),
+            (condensed.output_bytes + condensed.transient).astype(np.int64),
+            condensed.base.astype(np.int64),
+            condensed.overwritten.astype(np.int32),
+            condensed.credit.astype(np.int64),
+            condensed.costs.astype(np.float64),
+            0.5 * np.arange(n + 1) / n + 0.5 * share,
+        )
+
+
+_known: WeakKeyDictionary[Condensed, FlatGraph] = WeakKeyDictionary()
+
+
+def _flat(lists: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Starts and entries of a list of lists."""
+    starts = np.append(0, np.cumsum([len(entries) for entries in lists], dtype=np.int64))
+    return starts.astype(np.int32), np.array([entry for entries in lists for entry in entries], dtype=np.int32)
+
+
+BITS = 64
+DEPTH = 20  # bits of a state's key that tell stage and position
+MOST_STAGES = 1000
+
+
+class Sets(NamedTuple):
+    """What is the same in every state, filled by `exact_order.fill`; words are int64 of shape (..., words).
+
+    Attributes:
+        reads: groups that each operation reads, (n, words).
+        writes: groups that it writes, (n, words).
+        awaited: groups produced before stage t that the first run of an operation from t on reads, (n + 1, words).
+        useful: groups produced before stage t that are worth having in stage t or later, (n + 1, words).
+        saving: what overwriting saves in a run that is not the first, bytes of shape (n,): nothing where a persistent
+            output's first version stays.
+        largest: groups, largest first, of shape (g,).
+        detour: cost of the runs again for whose sake a group is useful, of shape (g,).
+        spare: groups that are in memory at a moment, the first run of operation t, for later first runs alone,
+            (n, words).
+        excess: bytes beyond the budget if all of them are, of shape (n,).
+        moment_cost: what evicting until a moment costs at least, of shape (n,).
+        moment: the moment from stage t on of which that is most, of shape (n,).
+        share: part of its producer's cost that a group stands for, of shape (g,).
+        cheapest: groups by share for each byte, of shape (g,).
+        scratch: sets that an expansion works on, (ROWS, words).
+        candidates, chosen, remaining: groups that may be evicted, places of those that are, and the bytes of the
+            candidates from a place on, of shape (g + 1,).
+    """
+
+    reads: np.ndarray
+    writes: np.ndarray
+    awaited: np.ndarray
+    useful: np.ndarray
+    saving: np.ndarray
+    largest: np.ndarray
+    detour: np.ndarray
+    spare: np.ndarray
+    excess: np.ndarray
+    moment_cost: np.ndarray
+    moment: np.ndarray
+    share: np.ndarray
+    cheapest: np.ndarray
+    scratch: np.ndarray
+    candidates: np.ndarray
+    chosen: np.ndarray
+    remaining: np.ndarray
+
+    @staticmethod
+    def empty(condensed: Condensed) -> Sets:
+        """Space for the sets of ``condensed``."""
+        n, groups = condensed.n, condensed.groups
+        words = max(1, -(-groups // BITS))
+        graph = condensed.graph
+        stays = np.array([any(graph.persistent[v] for v in node.default.outputs) for node in graph.operations])
+        whole = np.maximum(condensed.output_bytes[condensed.producer], 1)
+        share = condensed.costs[condensed.producer] * condensed.bytes / whole
+        return Sets(
+            reads=np.zeros((n, words), dtype=np.int64),
+            writes=np.zeros((n, words), dtype=np.int64),
+            awaited=np.zeros((n + 1, words), dtype=np.int64),
+            useful=np.zeros((n + 1, words), dtype=np.int64),
+            saving=np.where(stays, 0, condensed.credit).astype(np.int64),
+            largest=np.argsort(-condensed.bytes, kind="stable").astype(np.int32),
+            detour=np.zeros(groups),
+            spare=np.zeros((n, words), dtype=np.int64),
+            excess=np.zeros(n, dtype=np.int64),
+            moment_cost=np.zeros(n),
+            moment=np.zeros(n, dtype=np.int32),
+            share=share,
+            cheapest=np.argsort(share / np.maximum(condensed.bytes, 1), kind="stable").astype(np.int32),
+            scratch=np.zeros((ROWS, words), dtype=np.int64),
+            candidates=np.zeros(groups + 1, dtype=np.int32),
+            chosen=np.zeros(groups + 1, dtype=np.int32),
+            remaining=np.zeros(groups + 1, dtype=np.int64),
+        )
+
+
+WANTED, HELD, LOCKED, AFTER = 0, 1, 2, 3  # rows of ``scratch``
+ROWS = 4
+
+
+class States(NamedTuple):
+    """States that the search has reached, and those that wait to be expanded; s is the most there can be.
+
+    Attributes:
+        stage, position: where a state is: it may run operations from ``position`` on, of shape (s,).
+        memory: what is in memory, (s, words).
+        paid: cost of the recomputations so far, of shape (s,).
+        parent, operation: the state before, and the operation that was run in it, of shape (s,).
+        expanded: whether the state has been expanded since it was last reached at less cost, of shape (s,).
+        table: numbers of states by hash, from 1 on, 0 where there is none; a power of two, at least 2 s.
+        keys, waiting: a heap of states by key; a state that is reached at less cost is there twice, (2 s,).
+        counts: states, entries of the heap, work done so far, work allowed, number of the state that ends the
+            cheapest schedule so far, 0 where there is none, and work after which to pause; of shape (COUNTS,).
+        limits: cost of recomputations from which a state is of no use, which falls with every schedule that is found,
+            and unit of the keys; float64 of shape (2,).
+    """
+
+    stage: np.ndarray
+    position: np.ndarray
+    memory: np.ndarray
+    paid: np.ndarray
+    parent: np.ndarray
+    operation: np.ndarray
+    expanded: np.ndarray
+    table: np.ndarray
+    keys: np.ndarray
+    waiting: np.ndarray
+    counts: np.ndarray
+    limits: np.ndarray
+
+    @staticmethod
+    def empty(most: int, words: int) -> States:
+        """Space for ``most`` states."""
+        slots = 1 << max(4, (2 * most - 1).bit_length())
+        return States(
+            stage=np.empty(most, dtype=np.int32),
+            position=np.empty(most, dtype=np.int32),
+            memory=np.empty((most, words), dtype=np.int64),
+            paid=np.empty(most),
+            parent=np.empty(most, dtype=np.int32),
+            operation=np.empty(most, dtype=np.int32),
+            expanded=np.zeros(most, dtype=np.bool_),
+            table=np.zeros(slots, dtype=np.int32),
+            keys=np.empty(2 * most, dtype=np.int64),
+            waiting=np.empty(2 * most, dtype=np.int32),
+            counts=np.zeros(COUNTS, dtype=np.int64),
+            limits=np.zeros(2),
+        )
+
+
+STATES, WAITING, WORK, MOST_WORK, GOAL, PAUSE, COUNTS = 0, 1, 2, 3, 4, 5, 6  # entries of ``counts``
+LIMIT, UNIT = 0, 1  # entries of ``limits``

@@ -25,7 +25,7 @@ import math
 from numba.cpython.unsafe.numbers import leading_zeros
 
 from remat_explorer.machine_code import counting_nothing, entry
-from remat_explorer.solvers.search.exact_space import (
+from remat_explorer.solvers.search.compiled_state import (
     AFTER,
     DEPTH,
     GOAL,

@@ -1,8 +1,8 @@
 """Proven optima of small problems in a millisecond: a search over sets of values in memory, without a linear program.
 
 Where few values can be traded there are few sets worth having, and looking at all of them is faster than one linear
-program. A state is a stage, a place in it, and the groups of values in memory; see `exact_moves` for how one follows
-another, and `exact_bound` for what each must cost at least. The search ends after so much work, counted in sets looked
+program. A state is a stage, a place in it, and the groups of values in memory; see `exact_order` for how one follows
+another, and for what each must cost at least. The search ends after so much work, counted in sets looked
 at, and even then the cheapest state that is left is a bound on every schedule.
 """
 
@@ -16,9 +16,17 @@ import numpy as np
 
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.search.exact_space import LIMIT, MOST_STAGES, MOST_WORK, PAUSE, UNIT, Sets, States
-from remat_explorer.solvers.search.flat_graph import FlatGraph
-from remat_explorer.solvers.search.walks import if_within
+from remat_explorer.solvers.search.compiled_state import (
+    LIMIT,
+    MOST_STAGES,
+    MOST_WORK,
+    PAUSE,
+    UNIT,
+    FlatGraph,
+    Sets,
+    States,
+)
+from remat_explorer.solvers.search.local_search import if_within
 
 WORK = 20_000  # sets, about five milliseconds
 SLICE = 50_000  # sets between two questions whether the time is up

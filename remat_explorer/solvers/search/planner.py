@@ -18,11 +18,17 @@ import numpy as np
 
 from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations
-from remat_explorer.solvers.base import Progress
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import Progress, checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.search.local_search import LOCAL_SEARCH, LocalSearch, LocalSearchSettings
-from remat_explorer.solvers.search.walks import Conflict, Guide, Walks, if_within
+from remat_explorer.solvers.search.local_search import (
+    LOCAL_SEARCH,
+    Conflict,
+    Guide,
+    LocalSearch,
+    LocalSearchSettings,
+    Walks,
+    if_within,
+)
 
 
 def load_search(report: Callable[[Progress], None] = lambda progress: None) -> None:
@@ -142,7 +148,7 @@ def guided_schedule(
     Args:
         condensed: n operations and their groups of values.
         budget: bytes, resident bytes included.
-        guides: as `bounds.point.guides` makes them.
+        guides: as `few_moments.guides` makes them.
         over: asked between walks; once True the best so far is returned.
         settings: of the local search.
     """

@@ -34,10 +34,9 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.anytime.sweep_search import solve_together
 from remat_explorer.solvers.base import Answer, Limits, cores
 from remat_explorer.solvers.bounds.refinement import pack_runs, unpack_runs
-from remat_explorer.solvers.budgets import require_count, spaced_budgets
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.jobs.worker_process import Processes
-from remat_explorer.solvers.memory.minimum_budget import budgets_of, minimum_budget
+from remat_explorer.solvers.memory.minimum_budget import budgets_of, minimum_budget, require_count, spaced_budgets
 from remat_explorer.solvers.method import Support, Together
 from remat_explorer.solvers.milp import BACKENDS, backend
 from remat_explorer.solvers.registry import STRATEGIES, method_of

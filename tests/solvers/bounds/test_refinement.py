@@ -11,9 +11,8 @@ from remat_explorer.instances import linear
 from remat_explorer.solvers import checkpoint_all, minimum_budget, solve
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.lazy_rows import LivenessModel, violated_cuts
-from remat_explorer.solvers.bounds.point import estimated_memory, lean_point
 from remat_explorer.solvers.bounds.refinement import Refinement
-from remat_explorer.solvers.bounds.stages import Stages, possibilities
+from remat_explorer.solvers.bounds.stages import Stages, estimated_memory, lean_point, possibilities
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp
 from tests.thorough import thorough_but

@@ -28,7 +28,7 @@ from tests.thorough import thorough
 FOUND = """
 import dataclasses, os, sys, time
 from remat_explorer.solvers.base import Answer
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import checkpoint_all
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.registry import STRATEGIES
 

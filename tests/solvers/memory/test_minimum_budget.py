@@ -11,8 +11,7 @@ from remat_explorer.checker import check
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.solvers import checkpoint_all_peak, minimum_budget, solve
-from remat_explorer.solvers.budgets import largest_operation
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed import Condensed, largest_operation
 from remat_explorer.solvers.memory.lowest_peak import least_working_set
 from remat_explorer.solvers.solution import Status
 from tests.solvers.monet.choice_graphs import MIB, best_cost, monet_chain

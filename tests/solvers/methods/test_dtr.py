@@ -12,8 +12,7 @@ from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
 from remat_explorer.solvers import checkpoint_all_peak, solve
-from remat_explorer.solvers.budgets import largest_operation
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed import Condensed, largest_operation
 from remat_explorer.solvers.methods.dtr import HEURISTICS, THRASHING, Neighbours, schedule_of_trace, simulate
 from remat_explorer.solvers.solution import Status
 from tests.solvers.drawn_graphs import problems, training_graphs

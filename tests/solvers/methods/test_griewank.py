@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import remat_explorer.solvers.methods.griewank as binomial_schedule_module
-import remat_explorer.solvers.search.walks as walks_module
+import remat_explorer.solvers.search.local_search as walks_module
 from remat_explorer.checker import check
 from remat_explorer.errors import SolverError
 from remat_explorer.instances import linear

@@ -13,8 +13,7 @@ from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.solvers import checkpoint_all_peak, solve
 from remat_explorer.solvers.anytime.chain_starts import chain_guides
-from remat_explorer.solvers.budgets import largest_operation
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed import Condensed, largest_operation
 from remat_explorer.solvers.persistent.block_chain import chain_of
 from remat_explorer.solvers.persistent.persistent_program import (
     PersistentProgram,

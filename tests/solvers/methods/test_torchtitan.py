@@ -13,7 +13,7 @@ from remat_explorer.graph.operator_words import is_random
 from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
 from remat_explorer.solvers import checkpoint_all_peak, solve
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import checkpoint_all
 from remat_explorer.solvers.methods.regions import layers_of
 from remat_explorer.solvers.methods.torchtitan import KNAPSACK, TwoLevels, greedy_choice
 from tests.solvers.candidates import candidates_of

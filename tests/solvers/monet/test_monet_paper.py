@@ -10,9 +10,9 @@ import pytest
 from remat_explorer.errors import SolverError
 from remat_explorer.solvers import checkpoint_all_peak, solve
 from remat_explorer.solvers.base import Limits
+from remat_explorer.solvers.methods.monet_paper import PaperProblem
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
-from remat_explorer.solvers.monet.paper_problem import PaperProblem
 from remat_explorer.solvers.solution import Status
 from tests.solvers.monet.choice_graphs import MIB, monet_chain, random_graph
 from tests.thorough import thorough_but

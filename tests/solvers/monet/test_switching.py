@@ -12,7 +12,7 @@ from remat_explorer.graph import Graph, Implementation, Operation, Value, operat
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import checkpoint_all_peak, solve
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.base import checkpoint_all
 from remat_explorer.solvers.monet.selections import default_selection, make_consistent, restricted_to
 from remat_explorer.solvers.monet.windows import switch_runs
 from tests.solvers.monet.choice_graphs import random_graph

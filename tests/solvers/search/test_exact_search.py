@@ -11,8 +11,7 @@ from remat_explorer.checker import check
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.solvers import checkpoint_all_peak
-from remat_explorer.solvers.budgets import largest_operation
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed import Condensed, largest_operation
 from remat_explorer.solvers.search import exact_search
 from remat_explorer.solvers.search.exact_search import Exact, search_exactly
 from tests.solvers.drawn_graphs import loose_graphs, problems, training_graphs

@@ -18,11 +18,9 @@ from remat_explorer.plan import Plan
 from remat_explorer.solvers import checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.annealing import anneal, start
-from remat_explorer.solvers.search.compiled_state import BETTER, FlipState
-from remat_explorer.solvers.search.flat_graph import FlatGraph
-from remat_explorer.solvers.search.local_search import LocalSearch, with_first_runs
+from remat_explorer.solvers.search.compiled_state import BETTER, FlatGraph, FlipState
+from remat_explorer.solvers.search.local_search import Guide, LocalSearch, with_first_runs
 from remat_explorer.solvers.search.planner import plan_schedule
-from remat_explorer.solvers.search.walks import Guide
 
 
 def loaded(condensed: Condensed, R: np.ndarray) -> tuple[FlatGraph, FlipState]:

@@ -10,8 +10,7 @@ from remat_explorer.solvers import checkpoint_all, solve
 from remat_explorer.solvers.anytime.sweep_search import BudgetSearch
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.few_moments import few_moments_bound
-from remat_explorer.solvers.budgets import largest_operation
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed import Condensed, largest_operation
 
 
 def search_in(graph, budget, seconds=60.0):

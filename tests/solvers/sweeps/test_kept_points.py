@@ -10,9 +10,8 @@ import pytest
 from remat_explorer.cache_folder import clear
 from remat_explorer.instances import linear
 from remat_explorer.solvers import Sweep, solve, sweep
-from remat_explorer.solvers.base import Answer
+from remat_explorer.solvers.base import Answer, checkpoint_all
 from remat_explorer.solvers.cache import Question, load_solution, store_solution
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.solution import Status
 from remat_explorer.solvers.solve import judge
 from remat_explorer.solvers.sweeps.sweep_points import KeptPoints

@@ -355,8 +355,7 @@ def test_an_executor_that_was_shut_down_loses_every_point_with_a_message():
 
 def test_what_a_worker_claims_is_checked(monkeypatch, thread):
     """A worker that sends checkpoint-all for every budget, at no cost, is believed nowhere."""
-    from remat_explorer.solvers.base import Answer
-    from remat_explorer.solvers.checkpoint_all import checkpoint_all
+    from remat_explorer.solvers.base import Answer, checkpoint_all
     from remat_explorer.solvers.sweeps import sweep_run
 
     def lie(graph, request, starts):

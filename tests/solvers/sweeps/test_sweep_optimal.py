@@ -12,8 +12,7 @@ from remat_explorer.solvers.anytime.optimal import improve_optimal
 from remat_explorer.solvers.anytime.sweep_search import MomentsAtBudgets, solve_together
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.bounds.few_moments import MomentsProblem, few_moments_bound
-from remat_explorer.solvers.budgets import largest_operation
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed import Condensed, largest_operation
 from remat_explorer.solvers.milp import Milp
 
 
