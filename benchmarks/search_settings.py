@@ -36,7 +36,7 @@ from report import RESULTS, publish
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.solvers import checkpoint_all_peak
-from remat_explorer.solvers.anytime.plain_search import PLAIN_SEARCH, PlainSearch
+from remat_explorer.solvers.anytime.optimal import PLAIN_SEARCH, PlainSearch
 from remat_explorer.solvers.base import Limits, Progress
 from remat_explorer.solvers.batches.batch_bound import LEAST_MEMORY, Allowance, integral_least_factor, least_factor
 from remat_explorer.solvers.condensed import Condensed, largest_operation

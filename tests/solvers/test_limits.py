@@ -11,7 +11,7 @@ import pytest
 import remat_explorer as rx
 from remat_explorer.instances import linear
 from remat_explorer.solvers import base, checkpoint_all_peak, milp
-from remat_explorer.solvers.anytime.joint_search import JointSearch
+from remat_explorer.solvers.anytime.monet import JointSearch
 from remat_explorer.solvers.base import INTERRUPTION, Answer, Limits
 from remat_explorer.solvers.milp import Milp, MilpOutcome
 from remat_explorer.solvers.registry import STRATEGIES

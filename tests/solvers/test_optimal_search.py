@@ -8,7 +8,7 @@ import pytest
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.solvers import checkpoint_all_peak, solve
-from remat_explorer.solvers.anytime.plain_search import PlainSearch
+from remat_explorer.solvers.anytime.optimal import PlainSearch
 from remat_explorer.solvers.base import Limits, Progress
 from remat_explorer.solvers.condensed import Condensed, largest_operation
 from remat_explorer.solvers.solution import Status

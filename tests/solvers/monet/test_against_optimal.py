@@ -7,7 +7,7 @@ import pytest
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.solvers import checkpoint_all_peak, solve
-from remat_explorer.solvers.anytime.joint_search import JointSearch
+from remat_explorer.solvers.anytime.monet import JointSearch
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.condensed import largest_operation
 from remat_explorer.solvers.search.planner import load_search

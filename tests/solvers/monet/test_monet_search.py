@@ -9,8 +9,7 @@ import pytest
 
 from remat_explorer.graph import Graph
 from remat_explorer.solvers import SolveJob, Sweep, checkpoint_all_peak, solve, sweep
-from remat_explorer.solvers.anytime.joint_search import JointSearch
-from remat_explorer.solvers.anytime.monet import improve_monet
+from remat_explorer.solvers.anytime.monet import JointSearch, improve_monet
 from remat_explorer.solvers.base import Answer, Limits, Progress
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.monet.selections import default_selection

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from remat_explorer.solvers import checkpoint_all_peak, solve
-from remat_explorer.solvers.anytime.joint_search import JointSearch
+from remat_explorer.solvers.anytime.monet import JointSearch
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.monet.selections import default_selection
 from tests.solvers.monet.choice_graphs import in_place_only, overwriting, random_graph
