@@ -258,7 +258,6 @@ class Search:
     """What searches share: steps until the answer is settled or the time is up, and a second thread.
 
     Args:
-        limits: time, back end, threads and whom to tell.
         incumbent: through which what the steps report goes; None for a search that tells by itself.
 
     Attributes:

@@ -70,9 +70,6 @@ class CheckmateProblem:
     """The columns and rows of problem (9) for one graph and one budget.
 
     Args:
-        condensed: n operations and their groups of values.
-        budget: bytes, resident bytes included.
-        milp: an empty problem to build into.
         rows: what each row may compute; n frontier-advancing stages if it is left out.
 
     Attributes:

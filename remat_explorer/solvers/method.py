@@ -204,8 +204,6 @@ def cheapest_within(candidates: Iterator[Candidate], budget: int, limits: Limits
 
     Args:
         candidates: tried one after the other until the time is up.
-        budget: bytes, resident bytes included.
-        limits: time, and whom to tell.
 
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.solvers.base import checkpoint_all

@@ -256,8 +256,6 @@ class Milp:
     """A minimization problem that grows by columns and rows between solves.
 
     Args:
-        solver: a key of `BACKENDS`.
-        threads: threads of the back end.
         relaxed: whether every column is continuous, until `require_integers`: the linear programming relaxation.
 
     Raises:

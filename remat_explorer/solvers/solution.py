@@ -17,14 +17,7 @@ from typing import Any
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.checker import check, check_schedule
 from remat_explorer.claims import Claims, Status, relative_gap
-from remat_explorer.documents import (
-    pack_rows,
-    read_json,
-    require_format,
-    require_keys,
-    unpack_rows,
-    write_json,
-)
+from remat_explorer.documents import pack_rows, read_json, require_format, require_keys, unpack_rows, write_json
 from remat_explorer.entry_checks import require_arguments, require_text
 from remat_explorer.errors import QuantityError, ScheduleError, SolutionError, SolverError, UnknownNameError
 from remat_explorer.graph import Graph

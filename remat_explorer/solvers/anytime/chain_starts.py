@@ -39,8 +39,6 @@ def constructed_schedules(condensed: Condensed, budget: int, limits: Limits) -> 
     """Schedules within the budget: REVOLVE's of a chain, and the best persistent one of a chain of blocks.
 
     Args:
-        condensed: n operations and their groups of values.
-        budget: bytes, resident bytes included.
         limits: time for everything, of which this takes its shares at most.
 
     >>> from remat_explorer.instances import linear
@@ -72,8 +70,6 @@ def chain_guides(condensed: Condensed, budget: int, over: Callable[[], bool] = l
     """Guides towards what the program keeps, for each guess with which it finds a schedule.
 
     Args:
-        condensed: n operations and their groups of values.
-        budget: bytes, resident bytes included.
         over: asked before each step; once True the guides so far are returned.
 
     Returns:

@@ -68,20 +68,13 @@ class JointCandidates:
     """Choices, each with the plain graph that it leaves, its schedules and its bound.
 
     Args:
-        problem: operations with their ways.
-        budget: bytes, resident bytes included.
         codes: the implementations of each operation that may be chosen; all if None.
         incumbent: takes in every schedule that is found.
         limits: of the whole search, with one thread.
     """
 
     def __init__(
-        self,
-        problem: CondensedChoices,
-        budget: int,
-        codes: Codes | None,
-        incumbent: Incumbent,
-        limits: Limits,
+        self, problem: CondensedChoices, budget: int, codes: Codes | None, incumbent: Incumbent, limits: Limits
     ) -> None:
         self.graph, self.budget, self.codes = problem.graph, budget, codes
         self.incumbent, self.limits = incumbent, limits
@@ -204,8 +197,6 @@ class JointSearch(Search):
 
     Args:
         graph: operations may have several implementations, or be optional.
-        budget: bytes, resident bytes included.
-        limits: time, back end, threads and whom to tell.
         codes: the implementations of each operation that may be chosen; all if None.
         start: a schedule within the budget, and a bound, that are known already; None for either.
         exact_up_to: stages times operations up to which the joint program is solved, without the steps for large ones.

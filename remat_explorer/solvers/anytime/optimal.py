@@ -100,8 +100,6 @@ class PlainSearch(Search):
     """The incumbent and the bound, and the steps that improve them.
 
     Args:
-        condensed: n operations and their groups of values.
-        budget: bytes, resident bytes included.
         limits: time, back end, threads (two: the local search has one of its own) and whom to tell.
         best: a schedule within the budget that is known already.
         bound: a lower bound that is known already.

@@ -59,10 +59,7 @@ class BudgetSearch:
     """The best schedule and bound at one budget of a sweep.
 
     Args:
-        condensed: n operations and their groups of values.
-        budget: bytes, resident bytes included.
         relaxed: a bound that is valid there, with its solution if there is one.
-        limits: time and back end.
         proving: seconds of one round of proof, at most.
         planned: whether the planner has had its turn; it has another one if no schedule is known all the same.
 
@@ -202,7 +199,6 @@ class MomentsAtBudgets(MomentsProblem):
     """The linear program of chosen moments, at any budget from ``least`` on.
 
     Args:
-        condensed: n operations and their groups of values.
         least: bytes of the smallest budget. Values that are small beside it are taken to be in memory for nothing;
             fewer of them than for larger budgets, so the bound is valid there, too.
         moments: operations, ascending.
@@ -249,7 +245,6 @@ def plan_each(graph: Graph, budgets: Sequence[int], limits: Limits) -> list[Answ
 
     Args:
         graph: the training graph, one implementation per operation.
-        budgets: bytes, ascending.
         limits: time for all of them together.
 
     >>> from remat_explorer.instances import linear
@@ -270,11 +265,7 @@ def plan_each(graph: Graph, budgets: Sequence[int], limits: Limits) -> list[Answ
 
 
 def solve_together(
-    graph: Graph,
-    budgets: Sequence[int],
-    starts: Sequence[Schedule],
-    limits: Limits,
-    planned: bool = False,
+    graph: Graph, budgets: Sequence[int], starts: Sequence[Schedule], limits: Limits, planned: bool = False
 ) -> list[Answer]:
     """Schedules and bounds for several budgets.
 

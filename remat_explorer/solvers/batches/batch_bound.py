@@ -187,10 +187,7 @@ def least_factor(
     """The best bound of the linear program, while moments are added where memory seems to be short.
 
     Args:
-        condensed: n operations and their groups of values.
         allowance: what may be used at each z.
-        limits: time and back end.
-        settings: of the moments.
 
     >>> from remat_explorer.instances import linear
     >>> chain, peak = Condensed.of(linear(8)), Allowance(np.zeros(17), np.ones(17), spare=9.0)
@@ -228,12 +225,9 @@ def integral_least_factor(
     """The bound with s binary, from the moments of ``start``, more of which are added between solves: slower, higher.
 
     Args:
-        condensed: n operations and their groups of values.
         allowance: what may be used at each z.
         start: a bound, with its moments.
-        limits: time and back end.
         most: a larger z is of no interest; where none up to here remains, the bound is infinity.
-        settings: of the moments.
     """
     best = start
 
@@ -351,7 +345,6 @@ def integral_batch_bound(problem: BatchProblem, start: BatchBound, limits: Limit
     Args:
         problem: the graph, the memory and the limit on the cost.
         start: a bound that is known, with its moments.
-        limits: time and back end.
         least: smaller batches are of no interest; ``least - 1`` is the bound where no other is left.
     """
     condensed, allowance = _at(problem, start.batch)

@@ -47,7 +47,6 @@ def decide_fit(graph: Graph, memory: int, overhead_limit: OverheadLimit, limits:
         graph: the training graph, one implementation per operation.
         memory: bytes, resident bytes included.
         overhead_limit: as for `allowed_recomputation`.
-        limits: time and back end.
 
     Raises:
         QuantityError: if the limit cannot be read.

@@ -143,19 +143,10 @@ class MomentsProblem:
     """Columns and rows of the relaxation for chosen moments.
 
     Args:
-        condensed: n operations and their groups of values.
-        budget: bytes, resident bytes included.
         moments: operations, ascending.
-        milp: an empty problem to build into.
     """
 
-    def __init__(
-        self,
-        condensed: Condensed,
-        budget: int,
-        moments: list[int],
-        milp: Milp,
-    ) -> None:
+    def __init__(self, condensed: Condensed, budget: int, moments: list[int], milp: Milp) -> None:
         self.condensed, self.moments, self.milp = condensed, moments, milp
         total = condensed.graph.total_cost
         self.cost_scale = condensed.n / total if total else 1.0
@@ -254,11 +245,7 @@ def few_moments_bound(
     """The best bound of the relaxation's linear program, while moments are added where memory seems to be short.
 
     Args:
-        condensed: n operations and their groups of values.
-        budget: bytes, resident bytes included.
-        limits: time and back end.
         incumbent: the best schedule so far, for the progress reports.
-        settings: of the moments.
     """
     best = MomentsBound(condensed.graph.total_cost)
     for problem, outcome, _ in solve_in_rounds(
@@ -336,7 +323,6 @@ def guides(condensed: Condensed, relaxed: MomentsBound) -> list[Guide]:
     the interval is left to the score.
 
     Args:
-        condensed: n operations and their groups of values.
         relaxed: a bound with its solution.
 
     Returns:

@@ -60,8 +60,6 @@ class LivenessColumns:
     """Columns for R and S, the rows (1b) and (1c), and what a point of them says.
 
     Args:
-        condensed: n operations and their groups of values.
-        milp: an empty problem to build into.
         stages: which stages are single and which are merged; all single if None.
         allowed: which operation may run again in which stage, bool of shape (n, n); any if None.
 
@@ -72,11 +70,7 @@ class LivenessColumns:
     """
 
     def __init__(
-        self,
-        condensed: Condensed,
-        milp: Milp,
-        stages: Stages | None = None,
-        allowed: np.ndarray | None = None,
+        self, condensed: Condensed, milp: Milp, stages: Stages | None = None, allowed: np.ndarray | None = None
     ) -> None:
         self.condensed, self.milp = condensed, milp
         self.stages = stages or Stages.of(condensed)
@@ -166,9 +160,6 @@ class LivenessModel(LivenessColumns):
     """The whole problem for one graph and one budget.
 
     Args:
-        condensed: n operations and their groups of values.
-        budget: bytes, resident bytes included.
-        milp: an empty problem to build into.
         stages: which stages are single and which are merged; all single if None.
         allowed: which operation may run again in which stage, bool of shape (n, n); any if None.
         settings: of rounded rows and cover cuts.
@@ -358,7 +349,6 @@ def violated_cuts(
     """The most violated cuts at a point, at most one for each group and first stage, the worst first.
 
     Args:
-        stages: the entries.
         R: (entries, n), between 0 and 1.
         S: (entries, groups), between 0 and 1.
         most: cuts to return.
@@ -410,9 +400,6 @@ class LivenessRelaxation:
     """The liveness formulation solved by rounds of violated memory rows and path cuts, first without integrality.
 
     Args:
-        condensed: n operations and their groups of values.
-        budget: bytes, resident bytes included.
-        limits: time and back end.
         stages: which stages are single and which are merged; all single if None.
         allowed: which operation may run again in which stage, bool of shape (n, n); any if None.
         doing: what progress reports say.

@@ -80,11 +80,7 @@ _RESTRICTED_NODES = 100  # of each integer program of `solve_within`, at most
 
 
 def solve_within(
-    condensed: Condensed,
-    budget: int,
-    allowed: np.ndarray,
-    limits: Limits,
-    incumbent: Schedule | None = None,
+    condensed: Condensed, budget: int, allowed: np.ndarray, limits: Limits, incumbent: Schedule | None = None
 ) -> Schedule | None:
     """A schedule cheaper than the incumbent in which only what is allowed runs again, or None.
 
@@ -186,9 +182,6 @@ class Refinement:
     """The rising bound, round by round: call `advance` until `finished`.
 
     Args:
-        condensed: n operations and their groups of values.
-        budget: bytes, resident bytes included.
-        limits: time, back end, and whom to tell.
         singles: the stages that are single at first.
         bound: a lower bound that is known already.
         settings: of the choice of stages and of branching.

@@ -245,7 +245,6 @@ def live_memory(
     overwrite counts at k only to the degree to which it is alive after k.
 
     Args:
-        condensed: n operations and their groups of values.
         R: (entries, n), between 0 and 1, with ones where an operation runs first.
         S: (entries, groups), between 0 and 1.
         stages: what the entries are; the n stages if None.
@@ -277,7 +276,6 @@ def possibilities(stages: Stages, allowed: np.ndarray | None = None) -> tuple[np
     where it can last be computed again.
 
     Args:
-        stages: the entries.
         allowed: which operation may run again in which stage, bool of shape (n, n); any if None.
 
     Returns:
@@ -308,9 +306,6 @@ def possibilities(stages: Stages, allowed: np.ndarray | None = None) -> tuple[np
 def last_use(condensed: Condensed) -> np.ndarray:
     """The last stage in which each group can be worth having: for a first run, or for a recomputation that is.
 
-    Args:
-        condensed: n operations and their groups of values.
-
     Returns:
         int of shape (groups,).
     """
@@ -324,7 +319,6 @@ class Point:
     """A point of a relaxation, fractional or integral.
 
     Args:
-        stages: the entries.
         R: (entries, n), between 0 and 1.
         S: (entries, groups), between 0 and 1.
     """
@@ -354,7 +348,6 @@ def lean_point(stages: Stages, R: np.ndarray, S: np.ndarray) -> tuple[np.ndarray
     """R and S without what serves nothing: where memory is left over, a linear program may hold anything.
 
     Args:
-        stages: the entries.
         R: (entries, n), between 0 and 1.
         S: (entries, groups), between 0 and 1.
 
@@ -386,7 +379,6 @@ def estimated_memory(stages: Stages, R: np.ndarray, S: np.ndarray) -> np.ndarray
     In a merged run nothing is known of when a repetition happens; what it brings is counted only where it is read.
 
     Args:
-        stages: the entries.
         R: (entries, n), between 0 and 1.
         S: (entries, groups), between 0 and 1.
 

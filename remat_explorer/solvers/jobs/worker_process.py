@@ -216,12 +216,7 @@ class WorkerProcess:
         SolverError: if the process cannot be started.
     """
 
-    def __init__(
-        self,
-        ahead: bool = False,
-        calls: bool = False,
-        parent: WorkerProcess | None = None,
-    ) -> None:
+    def __init__(self, ahead: bool = False, calls: bool = False, parent: WorkerProcess | None = None) -> None:
         self.environment = _environment()
         self._errors = _file_for_errors()
         self._requests: socket.socket | None = None

@@ -71,7 +71,6 @@ def least_working_set(condensed: Condensed, seconds: float = 1.0) -> WorkingSet:
     """The bound over all operations.
 
     Args:
-        condensed: n operations and their groups of values.
         seconds: wall time; operations that are not reached count for themselves alone.
 
     >>> from remat_explorer.instances import linear
@@ -224,7 +223,6 @@ def least_plain(graph: Graph, seconds: float, settings: LeastPlainSettings = LEA
     Args:
         graph: the training graph, one implementation per operation.
         seconds: about, on an idle core; a busy machine has more, to find the same.
-        settings: how the time is divided.
 
     >>> from remat_explorer.instances import linear
     >>> least_plain(linear(8), 3.0).lower_bound
@@ -279,10 +277,7 @@ class _Work:
 
 
 def smallest_schedule(
-    condensed: Condensed,
-    lower_bound: int,
-    seconds: float,
-    cancelled: Callable[[], bool] = lambda: False,
+    condensed: Condensed, lower_bound: int, seconds: float, cancelled: Callable[[], bool] = lambda: False
 ) -> Schedule:
     """Descent with the planner from checkpoint-all, by a share of what is above the lower bound at a time.
 
@@ -292,7 +287,6 @@ def smallest_schedule(
     above, by smaller steps after each failure; first with few repairs, then from there with all.
 
     Args:
-        condensed: n operations and their groups of values.
         lower_bound: bytes.
         seconds: how long an idle core works on it, about; the clock ends it at `_PATIENCE` times that.
         cancelled: asked before each walk.
@@ -399,11 +393,9 @@ def least_with_choices(
 
     Args:
         graph: the training graph; operations may have several implementations, or be optional.
-        seconds: wall time, at most.
         implementations: "all"; "exact"; or names or kinds of implementations. Defaults are always among them.
         schedule: a schedule of implementations that may be chosen, which need not be bettered, or None.
         cancelled: asked between steps.
-        settings: how the time is divided.
 
     Raises:
         UnknownNameError, SolverError: if the graph has no such implementations.

@@ -107,9 +107,7 @@ def climb(
     """The choice after changes with which walks need less memory, or at least cost less.
 
     Args:
-        tables: of the problem.
         choice: numbers, from 1, of implementations by operation.
-        most_cost: limit on the cost, in the graph's unit.
         codes: the implementations of each operation that may be chosen, defaults among them; all if None.
         peak: plans with a choice, takes in a schedule of it that is within the limit, if there is one, and says the
             least peak in bytes that is known with any.
@@ -143,7 +141,6 @@ class MemoryDescent:
 
     Args:
         selection: one implementation per operation.
-        most_cost: limit on the cost, in the graph's unit.
         choice: of which the selection was made.
 
     Attributes:
@@ -160,12 +157,7 @@ class MemoryDescent:
     (5, True, 4)
     """
 
-    def __init__(
-        self,
-        selection: Selection,
-        most_cost: float,
-        choice: Mapping[int, int] | None = None,
-    ) -> None:
+    def __init__(self, selection: Selection, most_cost: float, choice: Mapping[int, int] | None = None) -> None:
         self.choice = dict(choice or {})
         self.selection, self.most_cost = selection, most_cost * (1 + LOOSE)
         self.condensed = Condensed.of(selection.graph)
@@ -180,17 +172,12 @@ class MemoryDescent:
 
     @staticmethod
     def of(
-        graph: Graph,
-        choice: Mapping[int, int],
-        most_cost: float,
-        codes: Codes | None = None,
+        graph: Graph, choice: Mapping[int, int], most_cost: float, codes: Codes | None = None
     ) -> MemoryDescent | None:
         """That of a choice, made consistent; None if it cannot be, or costs more than the limit without any rerun.
 
         Args:
-            graph: the training graph.
             choice: numbers, from 1, of implementations by operation; the default's where there is none.
-            most_cost: limit on the cost, in the graph's unit.
             codes: the implementations of each operation that may be chosen; all if None.
         """
         try:
@@ -228,9 +215,7 @@ class MemoryDescent:
         the best one, which is beyond the budget: it finds its way back.
 
         Args:
-            budget: bytes, resident bytes included.
             iterations: of local search, at most.
-            limits: time and back end.
         """
         if self.plain is None or budget < self.least:
             return False
@@ -289,14 +274,7 @@ CAUTION = 1e-7  # relative excess of a bound over the limit on the cost that pro
 def decide_exactly(
     problem: CondensedChoices, budget: int, most_cost: float, limits: Limits
 ) -> tuple[Schedule | None, bool]:
-    """A schedule within the budget and the limit on the cost, or None, and then whether it is proven that none is.
-
-    Args:
-        problem: with choices.
-        budget: bytes, resident bytes included.
-        most_cost: limit on the cost, in the graph's unit.
-        limits: time and back end.
-    """
+    """A schedule within the budget and the limit on the cost, or None, and then whether it is proven that none is."""
     joint = JointProblem(problem, budget, Milp(limits.solver, 1, relaxed=True))
     if not joint.build(limits):
         return None, False
@@ -311,7 +289,6 @@ class MemoryCandidates:
 
     Args:
         graph: operations may have several implementations, or be optional.
-        most_cost: limit on the cost, in the graph's unit.
         incumbent: what better schedules and bounds are handed to.
         share: limits of a share of the time that is left.
         codes: the implementations of each operation that may be chosen; all if None.

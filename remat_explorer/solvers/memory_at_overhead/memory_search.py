@@ -86,12 +86,7 @@ class MemorySearch(Search):
     """
 
     def __init__(
-        self,
-        graph: Graph,
-        most_cost: float,
-        limits: Limits,
-        codes: Codes | None = None,
-        exact_up_to: int = EXACT_UP_TO,
+        self, graph: Graph, most_cost: float, limits: Limits, codes: Codes | None = None, exact_up_to: int = EXACT_UP_TO
     ) -> None:
         self.problem, self.codes, self.exact_up_to = CondensedChoices.of(graph, codes), codes, exact_up_to
         super().__init__(limits)

@@ -71,7 +71,6 @@ def require_chain(graph: Graph, instead: str) -> list[int]:
     """The path of forward operations.
 
     Args:
-        graph: the training graph.
         instead: names of the strategies that take other graphs, for the message.
 
     Raises:
@@ -212,7 +211,6 @@ def segment_schedule(graph: Graph, checkpoints: list[int], once: bool = True) ->
     """The schedule that keeps the checkpoints and recomputes what is between them.
 
     Args:
-        graph: the training graph.
         checkpoints: forward operations whose outputs are kept, ascending.
         once: whether every recomputed value stays until its last use, not only those of the segments that the stage
             reads from.
@@ -257,7 +255,6 @@ def greedy(graph: Graph, points: list[int], segment_bytes: int) -> list[int]:
     """Chen's Algorithm 3: a checkpoint at the first split point at which a segment exceeds b = ``segment_bytes``.
 
     Args:
-        graph: the training graph.
         points: the candidates C, ascending.
         segment_bytes: b; 0 makes every split point with bytes a checkpoint, and b >= all bytes none.
 

@@ -207,7 +207,6 @@ def simulate(
 
     Args:
         condensed: n operations and their groups of values; a group is evicted as one.
-        budget: bytes, resident bytes included.
         heuristic: a key of `HEURISTICS`.
         over: asked between operations; once True the run ends.
 
@@ -363,7 +362,6 @@ def schedule_of_trace(condensed: Condensed, trace: Trace) -> Schedule:
     """The schedule of a complete run: the run itself where rows of R can say it, else what it holds between stages.
 
     Args:
-        condensed: n operations and g groups of values.
         trace: of all n stages.
     """
     if not trace.is_ascending:

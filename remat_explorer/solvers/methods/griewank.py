@@ -157,10 +157,6 @@ def beta(slots: int, repetitions: int) -> int:
 def binomial_bound(condensed: Condensed, budget: int) -> float:
     """A cost that no schedule of a chain is below; of other graphs, what every operation costs once.
 
-    Args:
-        condensed: n operations and their groups of values.
-        budget: bytes, resident bytes included.
-
     Returns:
         Of everything that computes the graph, gradients computed again and orders of any kind included; infinity where
         a visit exceeds the budget by itself.
@@ -311,7 +307,6 @@ def binomial_within(graph: Graph, budget: int, over: Callable[[], bool] = lambda
 
     Args:
         graph: a chain.
-        budget: bytes, resident bytes included.
         over: whether to end with what was found.
 
     >>> from remat_explorer.instances import linear

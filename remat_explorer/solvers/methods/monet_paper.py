@@ -102,8 +102,6 @@ class PaperProblem(JointProblem):
     """MONeT's problem for one graph and one budget.
 
     Args:
-        problem: operations with their ways, and groups of values.
-        budget: bytes, resident bytes included.
         milp: an empty problem, relaxed, to build into.
         from_above: whether local memory is bounded from above; else from below.
     """

@@ -253,7 +253,6 @@ def region_candidates(graph: Graph, settings: Iterable[tuple[str, Sequence[Regio
     """The different schedules of several settings, keeping everything before them.
 
     Args:
-        graph: the training graph.
         settings: a label and the regions of each, in the order in which they are tried.
 
     Raises:

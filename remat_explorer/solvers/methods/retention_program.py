@@ -63,8 +63,6 @@ class RetentionProgram:
 
     Args:
         cp_model: the module of ortools.
-        condensed: n operations and their groups of values.
-        budget: bytes, resident bytes included.
         most_runs: C, at least 1.
 
     Attributes:

@@ -102,8 +102,6 @@ def reduced_budget(graph: Graph, budget: int, epsilon: float) -> int:
     about. The program that the paper's authors published leaves them out of the budget, too.
 
     Args:
-        graph: the training graph.
-        budget: bytes, resident bytes included.
         epsilon: share from 0 to less than 1.
 
     >>> from remat_explorer.instances import linear
@@ -125,7 +123,6 @@ def minimal_R(condensed: Condensed, S: np.ndarray) -> np.ndarray:
     forward, and operations backward, so that each is looked at once.
 
     Args:
-        condensed: n operations and g groups of values.
         S: which groups are retained into each stage, bool of shape (n, g); strictly lower triangular, (1d) and (8b).
 
     Returns:
@@ -148,7 +145,6 @@ def minimal_row(condensed: Condensed, t: int, kept: np.ndarray, later: np.ndarra
     """Row t of `minimal_R`, which depends on two rows of S alone.
 
     Args:
-        condensed: n operations and g groups of values.
         t: the stage.
         kept: row t of S, bool of shape (g,).
         later: row t + 1 of S; nothing, for the last stage.
@@ -183,7 +179,6 @@ def schedule_of(condensed: Condensed, S: np.ndarray) -> Schedule:
     """The schedule of a given S and the minimal R.
 
     Args:
-        condensed: n operations and g groups of values.
         S: as for `minimal_R`.
     """
     S = np.asarray(S, dtype=bool)
@@ -196,7 +191,6 @@ def round_deterministically(condensed: Condensed, S: np.ndarray, threshold: floa
     The schedule is correct; whether it fits into a budget is for its plan to say.
 
     Args:
-        condensed: n operations and g groups of values.
         S: S*, float of shape (n, g).
         threshold: above which a value is retained.
     """
@@ -255,7 +249,6 @@ def keeps_rules(condensed: Condensed, R: np.ndarray, S: np.ndarray) -> bool:
     """Whether R and S keep rules (1b) to (1e).
 
     Args:
-        condensed: n operations and g groups of values.
         R: bool of shape (n, n).
         S: of groups, bool of shape (n, g).
     """

@@ -45,7 +45,6 @@ def allowed_codes(graph: Graph, implementations: str | Collection[str]) -> list[
     """The implementations that an option allows; an operation's default always is.
 
     Args:
-        graph: the training graph.
         implementations: "all"; "exact", those whose results are bit-equal; or names and kinds of implementations: one,
             several with commas between them, or a collection. An implementation of several kinds needs all of them.
 
@@ -228,7 +227,6 @@ class CondensedChoices:
         """Condense ``graph``.
 
         Args:
-            graph: the training graph.
             codes: the implementations that may be chosen; all if None.
 
         >>> from remat_explorer.instances import linear

@@ -61,8 +61,6 @@ class JointColumns:
     """delta, S, and rows (a) to (c).
 
     Args:
-        problem: operations with their ways, and groups of values.
-        milp: an empty problem to build into.
         allowed: which operation may run in which stage beside the stage's own, bool of shape (T, n); any if None.
 
     Attributes:
@@ -250,7 +248,6 @@ def unbeaten_codes(problem: CondensedChoices, R: np.ndarray) -> np.ndarray | Non
     what fits the budget still does, for no more cost.
 
     Args:
-        problem: operations with their ways.
         R: (T, n), 0 or the code of the implementation that runs.
 
     Returns:
@@ -270,7 +267,6 @@ def retained_groups(problem: CondensedChoices, R: np.ndarray) -> np.ndarray:
     """S of the leanest schedule with these runs, bool of shape (T + 1, groups); the last row is after the last stage.
 
     Args:
-        problem: operations with their ways.
         R: (T, n), 0 or the code of a way of the problem.
     """
     ways = [{way.code: way for way in ways} for ways in problem.ways]
@@ -336,8 +332,6 @@ class JointProblem(JointColumns):
     """The whole problem for one graph and one budget.
 
     Args:
-        problem: operations with their ways, and groups of values.
-        budget: bytes, resident bytes included.
         milp: an empty problem, relaxed, to build into.
         allowed: which operation may run in which stage beside the stage's own, bool of shape (T, n); any if None.
 

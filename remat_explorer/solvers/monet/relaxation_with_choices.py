@@ -53,10 +53,7 @@ class ChoiceMoments:
     """The relaxation for chosen moments.
 
     Args:
-        tables: of the problem.
-        budget: bytes, resident bytes included.
         moments: mandatory operations, ascending.
-        milp: an empty problem to build into.
 
     Attributes:
         d: by operation, column of each way of the first run, by code; -1 where there is no choice.
@@ -280,10 +277,6 @@ class ChoiceBound:
 class RelaxationWithChoices:
     """The relaxation of one problem at one budget, round after round.
 
-    Args:
-        tables: of the problem.
-        budget: bytes, resident bytes included.
-
     Attributes:
         best: the highest bound so far, and the last round that has a point.
     """
@@ -436,10 +429,7 @@ class LeastMemoryMoments(ChoiceMoments):
     """The relaxation for chosen moments; column ``z`` is the memory, in units, and the objective.
 
     Args:
-        tables: of the problem.
-        most_cost: limit on the cost, in the graph's unit.
         moments: mandatory operations, ascending.
-        milp: an empty problem to build into.
         most: bytes; larger memory is of no interest.
     """
 
@@ -480,8 +470,6 @@ class LeastMemory(RelaxationWithChoices):
     """Rounds of the relaxation for one limit on the cost; its bounds are bytes.
 
     Args:
-        tables: of the problem.
-        most_cost: limit on the cost, in the graph's unit.
         keep_everything: bytes of keeping everything.
         moments: to begin with; empty for where memory is short.
 
@@ -490,13 +478,7 @@ class LeastMemory(RelaxationWithChoices):
             schedule does with less.
     """
 
-    def __init__(
-        self,
-        tables: Tables,
-        most_cost: float,
-        keep_everything: int,
-        moments: Sequence[int] = (),
-    ) -> None:
+    def __init__(self, tables: Tables, most_cost: float, keep_everything: int, moments: Sequence[int] = ()) -> None:
         least = int(tables.problem.least_memory.max())
         self.tables, self.budget, self.most_cost = tables, least, most_cost
         self.most = float(keep_everything)

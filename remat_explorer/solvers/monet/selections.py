@@ -160,7 +160,6 @@ def restricted_to(graph: Graph, choice: Mapping[int, int]) -> Selection:
     """The graph with one implementation per operation, and the optional operations that these need.
 
     Args:
-        graph: the training graph.
         choice: numbers, from 1, of implementations by operation; the default's where there is none.
 
     Raises:
@@ -232,7 +231,6 @@ def make_consistent(graph: Graph, choice: Mapping[int, int], codes: Codes | None
     none writes everything, or the reader cannot be served, the reader takes its default.
 
     Args:
-        graph: the training graph.
         choice: numbers, from 1, of implementations by operation; the default's where there is none.
         codes: the implementations of each operation that may be chosen, defaults among them; all if None.
     """
@@ -289,7 +287,6 @@ class CandidateSelection:
 
     Args:
         selection: one implementation per operation.
-        budget: bytes, resident bytes included.
         codes: the implementations of each operation that may be chosen; all if None.
 
     Attributes:
@@ -349,7 +346,6 @@ class ChoiceSearch:
     """A choice, and changes of it.
 
     Args:
-        tables: of the problem.
         choice: numbers, from 1, of implementations by operation.
         seed: of all random choices.
         codes: the implementations of each operation that may be chosen, defaults among them; all if None.

@@ -54,7 +54,6 @@ def switch_runs(schedule: Schedule, budget: int, codes: Codes | None = None) -> 
 
     Args:
         schedule: frontier-advancing, compact, its plan's peak within the budget.
-        budget: bytes, resident bytes included.
         codes: for each operation the numbers of the implementations that may be chosen; all if None.
 
     >>> from remat_explorer.instances import linear
@@ -134,17 +133,11 @@ def _switched(schedule: Schedule, switches: list[tuple[int, int, int]]) -> Sched
 
 
 def choices_near(
-    tables: Tables,
-    budget: int,
-    shares: Sequence[float],
-    limits: Limits,
-    columns: float,
+    tables: Tables, budget: int, shares: Sequence[float], limits: Limits, columns: float
 ) -> Iterator[dict[int, int]]:
     """For each share of the budget the implementations that its linear program would choose, by operation.
 
     Args:
-        tables: of the problem.
-        budget: bytes, resident bytes included.
         shares: of the budget, such as 0.9; none is taken below what a single operation needs.
         limits: time for all of them.
         columns: of the programs of each of them together, as in `RelaxationWithChoices.improve`.
@@ -181,8 +174,6 @@ class WindowSearch:
     """Windows of one problem at one budget, one after the other.
 
     Args:
-        problem: operations with their ways, and groups of values.
-        budget: bytes, resident bytes included.
         settings: of windows and their programs.
 
     Attributes:

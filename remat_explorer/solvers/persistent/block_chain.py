@@ -88,7 +88,6 @@ def chain_of(condensed: Condensed, small: int = 0) -> Chain:
     """Cut a training graph into as many blocks as possible.
 
     Args:
-        condensed: n operations and their groups of values.
         small: bytes of a group from which on it may not cross a cut.
 
     Raises:

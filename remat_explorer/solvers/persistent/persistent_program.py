@@ -198,7 +198,6 @@ def peak(condensed: Condensed, operations: Iterable[int], held: Collection[int],
     """Most bytes in memory while ``operations`` run, each value freed after its last use.
 
     Args:
-        condensed: n operations and their groups of values.
         operations: in the order in which they run.
         held: groups in memory at the start.
         keep: groups that stay in memory to the end.
@@ -309,7 +308,6 @@ class PersistentProgram:
 
     Args:
         chain: L blocks.
-        budget: bytes, resident bytes included.
         most_slots: the budget is told apart in at most so many steps.
         beyond: by what share of the budget the table goes on, to look for schedules that need less than it says.
         needs: of the blocks, where they are not those of `needs_of`.
@@ -489,7 +487,6 @@ def cheapest_persistent(
 
     Args:
         chain: the graph's blocks.
-        budget: bytes, resident bytes included.
         slots: memory is told apart in so many steps.
         over: whether to end with what was found.
 

@@ -132,8 +132,6 @@ def visited_positions(condensed: Condensed, budget: int, most: int) -> list[Visi
     """Positions of the costliest path, each with its visit; none where there are more than ``most``.
 
     Args:
-        condensed: n operations and their groups of values.
-        budget: bytes, resident bytes included.
         most: positions.
 
     >>> from remat_explorer.instances import linear
@@ -346,8 +344,6 @@ def reversal_bound(condensed: Condensed, budget: int, over: Callable[[], bool] =
     """A cost that no frontier-advancing schedule within the budget is below.
 
     Args:
-        condensed: n operations and their groups of values.
-        budget: bytes, resident bytes included.
         over: asked often; once True the answer is what every operation costs once.
 
     Returns:

@@ -281,7 +281,6 @@ def anneal(graph, state, budget, allowed, settings, first, last, length, random,
     Args:
         graph: a `FlatGraph`.
         state: a `FlipState`, changed; ``best`` in it becomes the best schedule where a better one is found.
-        budget: bytes, resident bytes included.
         allowed: which operations may run again, bool of shape (n,).
         settings: temperature at the beginning and at the end, w, and cost of the recomputations of the best schedule
             within the budget, float64 of shape (4,); the last two are changed.

@@ -436,7 +436,6 @@ def search(graph, sets, states, budget, R):
         graph: a `FlatGraph`.
         sets: `Sets`, and
         states: `States`, both empty but for the limits at first.
-        budget: bytes, resident bytes included.
         R: uint8 of shape (n, n), all 0; set to the schedule that was found.
 
     Returns:

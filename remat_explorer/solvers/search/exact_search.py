@@ -58,8 +58,6 @@ def search_exactly(
     """The cheapest schedule within the budget that costs less than a limit, or a bound if that is too much work.
 
     Args:
-        condensed: n operations and their groups of values.
-        budget: bytes, resident bytes included.
         limit: cost of a schedule that is known, or a little less; lower limits take less work.
         work: sets of values to look at, at most, each for a quarter of a microsecond to a microsecond.
         over: asked every `SLICE` sets; once True the search ends with what it has.

@@ -51,8 +51,6 @@ class LocalSearch:
     """A resumable search for cheaper schedules of one graph within one budget.
 
     Args:
-        condensed: n operations and their groups of values.
-        budget: bytes, resident bytes included.
         seed: of all random choices.
         settings: how long coolings are, how hot, and what they begin with.
 
@@ -259,12 +257,7 @@ class Walked(NamedTuple):
 
 
 class Walks:
-    """Walks through one graph within one budget; see `remat_explorer.solvers.search.walk`.
-
-    Args:
-        condensed: n operations and their groups of values.
-        budget: bytes, resident bytes included.
-    """
+    """Walks through one graph within one budget; see `remat_explorer.solvers.search.walk`."""
 
     def __init__(self, condensed: Condensed, budget: int) -> None:
         n, groups = condensed.n, condensed.groups

@@ -69,8 +69,6 @@ def plan_schedule(
     Checkpoint-all is returned wherever it fits, so a budget of at least its peak always has a schedule.
 
     Args:
-        condensed: n operations and their groups of values.
-        budget: bytes, resident bytes included.
         seconds: no new step begins after this time.
         cancelled: asked between steps; once True the best so far is returned.
         settings: of the local search from the cheapest walk.
@@ -99,8 +97,6 @@ def first_within(
     """The schedule of the first walk that comes to the end within ``budget``, whatever it costs, or None.
 
     Args:
-        condensed: n operations and their groups of values.
-        budget: bytes, resident bytes included.
         over: asked before each walk; once True None is returned.
         repairs: walks with growing weights for each of the exponents, at most.
 
@@ -120,10 +116,6 @@ def first_within(
 
 def cheapest_walk(condensed: Condensed, budget: int) -> Computations | None:
     """What the cheapest of a few walks computes, before any annealing and unchecked; None if none comes to the end.
-
-    Args:
-        condensed: n operations and their groups of values.
-        budget: bytes, resident bytes included.
 
     >>> from remat_explorer.instances import linear
     >>> len(cheapest_walk(Condensed.of(linear(2)), budget=3).stage)
@@ -146,11 +138,8 @@ def guided_schedule(
     """The cheapest schedule of walks that keep what guides say, annealed for a moment, or None.
 
     Args:
-        condensed: n operations and their groups of values.
-        budget: bytes, resident bytes included.
         guides: as `few_moments.guides` makes them.
         over: asked between walks; once True the best so far is returned.
-        settings: of the local search.
     """
     best = _best_walk(Walks(condensed, budget), GUIDED_EXPONENTS, guides, over)
     search = LocalSearch(condensed, budget, settings=settings)

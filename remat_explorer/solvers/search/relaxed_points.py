@@ -25,7 +25,6 @@ def shortest_paths(
     """Shortest paths for all ends at once, and for each group the end at which its cut is violated most.
 
     Args:
-        flat: n operations and g groups of values.
         R: float64 of shape (entries, n).
         S: float64 of shape (entries, g).
         sums: of R over the entries before each, float64 of shape (entries + 1, n).
@@ -78,7 +77,6 @@ def fill_memory(
     """Write the memory at every point of the wanted entries; `live_memory` says what it is.
 
     Args:
-        flat: n operations and g groups of values.
         R: float64 of shape (entries, n).
         S: float64 of shape (entries, g).
         wanted: bool of shape (entries,); the rows of other entries are left as they are.

@@ -328,7 +328,6 @@ def walk(graph, state, around, budget, exponents, keep, rows, allowed, forward_s
         graph: a `FlatGraph`.
         state: a `WalkState`, and
         around: `Neighbourhoods`, both space alone.
-        budget: bytes, resident bytes included.
         exponents: of recomputation cost (a), bytes (b) and distance to the next use (c), float64 of shape (3,).
         keep: logarithm of the factor on each group's score, float32 of shape (rows, g), and
         rows: the row of each stage, int64 of shape (n,).

@@ -350,7 +350,6 @@ def extend_frontier(
     """A trade-off curve with more points; better schedules and higher bounds replace what was known.
 
     Args:
-        graph: the training graph.
         frontier: what is known of it, or None.
         solutions: checked, of any strategies and budgets.
         own: schedules of methods that do not ask for the budget; they replace earlier ones of the same methods.

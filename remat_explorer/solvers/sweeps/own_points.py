@@ -161,7 +161,6 @@ def assess_schedule(
         bound: lower bound on the cost, or None.
         infeasible: whether the strategy has no schedule within the budget; one in hand refutes that.
         seconds: wall time spent on it.
-        solver: the back end.
     """
     status = Status.INFEASIBLE if infeasible else Status.UNKNOWN
     if schedule is not None:
@@ -253,7 +252,6 @@ def checked_points(graph: Graph, strategy: str, candidates: Iterable[Candidate],
     """The schedules of a method as points, in the same order, each checked.
 
     Args:
-        graph: the training graph.
         strategy: name of the method.
         candidates: its schedules, which nobody has checked yet.
         seconds: wall time that all of them took.
@@ -280,7 +278,6 @@ def first_cheapest(points: Sequence[OwnPoint], budget: int) -> Solution | None:
 
     Args:
         points: in the order in which the method tries them.
-        budget: bytes, resident bytes included.
 
     >>> first_cheapest([], 100) is None
     True

@@ -45,8 +45,6 @@ class KeptPoints:
     """What the cache has and gets of a sweep.
 
     Args:
-        graph: the training graph.
-        solver: the back end.
         time_limit: seconds for each point, on average.
         threads: of the back end.
 
@@ -114,9 +112,6 @@ class SweepProgress:
 class SweepPoints:
     """Strategies times budgets, each with the best that was found for it, and own curves; none before `begin`.
 
-    Args:
-        graph: the training graph.
-
     >>> from remat_explorer.instances import linear
     >>> points = SweepPoints(linear(8))
     >>> points.begin(["optimal"], [2, 4, 10], None)
@@ -141,17 +136,12 @@ class SweepPoints:
         return len(self._known)
 
     def begin(
-        self,
-        strategies: Iterable[str],
-        budgets: Iterable[int],
-        first: Schedule | None,
-        kept: KeptPoints | None = None,
+        self, strategies: Iterable[str], budgets: Iterable[int], first: Schedule | None, kept: KeptPoints | None = None
     ) -> None:
         """Add all points, with what is known without a search.
 
         Args:
             strategies: names.
-            budgets: bytes, ascending.
             first: a schedule to begin with where it fits, of the graph's `default_strategy`; or None.
             kept: the cache; a point that is found there is not searched again. Own curves are made anew.
         """

@@ -83,7 +83,6 @@ def write_request(
         task: what to do.
         starts: schedules to begin with wherever they fit.
         lower_bound: on the cost at the first budget, or None.
-        solver: the back end.
         threads: its threads.
     """
     return json.dumps(
