@@ -24,7 +24,6 @@ from remat_explorer import __version__
 from remat_explorer.allocator import AllocatorSettings, reserved_of
 from remat_explorer.cache_folder import cache_folder, entry_path, evict, paths_about, used_now
 from remat_explorer.checker import check_schedule
-from remat_explorer.claims import PROVEN
 from remat_explorer.documents import read_json, require_format, require_keys, write_json
 from remat_explorer.entry_checks import require_bytes, require_number, require_text
 from remat_explorer.errors import RematError, ScheduleError, SolutionError
@@ -41,6 +40,7 @@ from remat_explorer.solvers.solution import (
     Solution,
     Status,
     is_proven_infeasible,
+    proven_status,
     require_unrefuted,
     schedules_at_once,
 )
@@ -182,16 +182,10 @@ def no_worse(solution: Solution, known: Schedule | None) -> Solution:
         return solution
     if bound is not None and bound > known.cost + REFUTED * (known.cost or 1.0):
         return solution
-    bound = None if bound is None else min(bound, known.cost)
-    proven = bound is not None and known.cost - bound <= PROVEN * known.cost
-    limit = solution.limit.removesuffix(KNOWN_BEFORE)
-    return dataclasses.replace(
-        solution,
-        status=Status.OPTIMAL if proven else Status.FEASIBLE,
-        schedule=known,
-        lower_bound=bound,
-        limit="" if proven else f"{limit or 'its search'}{KNOWN_BEFORE}",
-    )
+    status, bound = proven_status(known.cost, bound)
+    ended = solution.limit.removesuffix(KNOWN_BEFORE) or "its search"
+    limit = "" if status is Status.OPTIMAL else f"{ended}{KNOWN_BEFORE}"
+    return dataclasses.replace(solution, status=status, schedule=known, lower_bound=bound, limit=limit)
 
 
 def store_solution(question: Question, solution: Solution) -> str:
@@ -268,14 +262,10 @@ def _merged(one: Solution, other: Solution) -> Solution:
     higher = bounds[1] is not None and (bounds[0] is None or bounds[1] > bounds[0])
     if not cheaper and not higher:
         return one
-    schedule, bound = (other if cheaper else one).schedule, (other if higher else one).lower_bound
-    if schedule is not None and bound is not None:
-        bound = min(bound, schedule.cost)
-    status = Status.UNKNOWN if schedule is None else Status.FEASIBLE
-    if schedule is not None and bound is not None and schedule.cost - bound <= PROVEN * schedule.cost:
-        status = Status.OPTIMAL
+    best, proof = other if cheaper else one, other if higher else one
+    status, bound = proven_status(best.cost, proof.lower_bound)
     limit = "" if status is Status.OPTIMAL else one.limit
-    return dataclasses.replace(one, status=status, schedule=schedule, lower_bound=bound, limit=limit)
+    return dataclasses.replace(one, status=status, schedule=best.schedule, lower_bound=bound, limit=limit)
 
 
 def _answers(question: Question, schedule: Schedule) -> bool:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -88,12 +87,12 @@ class Relaxation:
         require_arguments(Relaxation.of, locals())
         if formulation not in FORMULATIONS:
             raise UnknownNameError("formulation", formulation, FORMULATIONS)
-        method, rows = FORMULATIONS[formulation], StageRows(graph.n, splits)
-        if splits > 1 and not method.splits:
+        rows = StageRows(graph.n, splits, partitioned=formulation != "checkmate-unpartitioned")
+        if splits > 1 and formulation != "checkmate-ilp":
             raise SolverError(
                 f"the formulation {formulation!r} does not split stages; splits={splits} goes with 'checkmate-ilp'"
             )
-        return method.solve(Condensed.of(graph), budget_of(graph, budget), solver, rows)
+        return FORMULATIONS[formulation](Condensed.of(graph), budget_of(graph, budget), solver, rows)
 
 
 def _checkmate(condensed: Condensed, budget: int, solver: str, rows: StageRows) -> Relaxation:
@@ -110,10 +109,6 @@ def _checkmate(condensed: Condensed, budget: int, solver: str, rows: StageRows) 
     else:
         stays = np.append(outcome.values, 0.0)[problem.D][:, condensed.graph.producer]
     return Relaxation(condensed.graph, outcome.bound / problem.cost_scale, R, _values(condensed, S, stays))
-
-
-def _unpartitioned(condensed: Condensed, budget: int, solver: str, rows: StageRows) -> Relaxation:
-    return _checkmate(condensed, budget, solver, replace(rows, partitioned=False))
 
 
 def _liveness(condensed: Condensed, budget: int, solver: str, rows: StageRows) -> Relaxation:
@@ -139,16 +134,4 @@ def _values(condensed: Condensed, S: np.ndarray, stays: np.ndarray) -> np.ndarra
     return spread
 
 
-@dataclass(frozen=True)
-class _Formulation:
-    """How a formulation's linear program is solved, and whether its stages may be split."""
-
-    solve: Callable[[Condensed, int, str, StageRows], Relaxation]
-    splits: bool = False
-
-
-FORMULATIONS = {
-    "checkmate-ilp": _Formulation(_checkmate, splits=True),
-    "checkmate-unpartitioned": _Formulation(_unpartitioned),
-    "optimal": _Formulation(_liveness),
-}
+FORMULATIONS = {"checkmate-ilp": _checkmate, "checkmate-unpartitioned": _checkmate, "optimal": _liveness}

@@ -16,17 +16,19 @@ from typing import Any
 
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.checker import check, check_schedule
-from remat_explorer.claims import Claims, Status, relative_gap
-from remat_explorer.documents import pack_rows, read_json, require_format, require_keys, unpack_rows, write_json
+from remat_explorer.claims import PROVEN, Claims, Status, relative_gap
+from remat_explorer.documents import pack_rows, quote, read_json, require_format, require_keys, unpack_rows, write_json
 from remat_explorer.entry_checks import require_arguments, require_text
-from remat_explorer.errors import QuantityError, ScheduleError, SolutionError, SolverError, UnknownNameError
+from remat_explorer.errors import QuantityError, RematError, ScheduleError, SolutionError, SolverError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.graph.file import options_document, parse_options
+from remat_explorer.graph.rules import MOST_IMPLEMENTATIONS
 from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import SMALLEST, format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
+from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.base import Limits, checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.memory.lowest_peak import least_working_set, limiting_operation
@@ -229,6 +231,25 @@ class Solution:
         return Solution(graph, c.strategy, c.status, c.budget, schedule, c.lower_bound, c.seconds, c.solver, c.limit)
 
 
+def proven_status(cost: float | None, bound: float | None, infeasible: bool = False) -> tuple[Status, float | None]:
+    """The status that the cost of a checked schedule and a lower bound prove, and the bound, no higher than the cost.
+
+    Args:
+        cost: None without a schedule.
+        bound: None where nothing is proven.
+        infeasible: whether it is proven that there is no schedule; one in hand refutes that.
+
+    >>> proven_status(20.0, 20.5), proven_status(20.0, 19.0), proven_status(None, 19.0)
+    ((<Status.OPTIMAL: 'optimal'>, 20.0), (<Status.FEASIBLE: 'feasible'>, 19.0), (<Status.UNKNOWN: 'unknown'>, 19.0))
+    """
+    if cost is None:
+        return (Status.INFEASIBLE, None) if infeasible else (Status.UNKNOWN, bound)
+    if bound is None:
+        return Status.FEASIBLE, None
+    bound = min(bound, cost)
+    return Status.OPTIMAL if cost - bound <= PROVEN * cost else Status.FEASIBLE, bound
+
+
 def _graph_entry(graph: Graph) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": graph.name, "sha256": graph.sha256, "structure": graph.structure}
     return entry if graph.options is None else entry | {"capture": options_document(graph.options)}
@@ -389,3 +410,50 @@ def require_meaning(meaning: str, budget: object = None) -> str:
             f'the budget "{SMALLEST}" is known for requested bytes only; give the reserved ones as a number of bytes'
         )
     return meaning
+
+
+MOST_CELLS = 2**28  # of R or S: one byte each
+
+
+def pack_runs(schedule: Schedule) -> list[list[int]]:
+    """For each stage what it runs, in order; an operation's other implementations as operation + n * (code - 1).
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers.base import checkpoint_all
+    >>> pack_runs(checkpoint_all(linear(1)))
+    [[0], [1], [2]]
+    """
+    stages: list[list[int]] = [[] for _ in range(schedule.stages)]
+    for t, k, code in schedule.sequence:
+        stages[t].append(k + schedule.graph.n * (code - 1))
+    return stages
+
+
+def unpack_runs(stages: Any, graph: Graph, error: type[RematError]) -> Schedule:
+    """The leanest schedule with the runs of `pack_runs`; whether it is executable is for the checker to say.
+
+    Args:
+        stages: what `pack_runs` made.
+        graph: the training graph, n operations.
+        error: raised if ``stages`` is something else.
+    """
+    if not isinstance(stages, list) or not stages or not all(_is_stage(stage) for stage in stages):
+        raise error(f"the runs of a schedule are not a list of lists of operations: {quote(stages)}")
+    most = len(stages) * max(graph.n, len(graph.values))
+    if most > MOST_CELLS:
+        raise error(f"a schedule of {len(stages)} stages is too large for this graph of {graph.n} operations")
+    rows = set[tuple[int, int, int]]()
+    for t, stage in enumerate(stages):
+        for run in stage:
+            code, k = divmod(run, graph.n)
+            if code >= MOST_IMPLEMENTATIONS:
+                raise error(f"stage {t} of a schedule runs {quote(run)}, which no graph of {graph.n} operations has")
+            rows.add((t, k, code + 1))
+    try:
+        return Schedule.leanest(graph, len(stages), Computations.of(rows))
+    except ScheduleError as problem:
+        raise error(f"the runs of a schedule are not those of this graph: {problem}") from None
+
+
+def _is_stage(stage: Any) -> bool:
+    return isinstance(stage, list) and all(type(run) is int and run >= 0 for run in stage)

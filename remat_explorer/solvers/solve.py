@@ -41,6 +41,7 @@ from remat_explorer.solvers.solution import (
     Solution,
     Status,
     is_proven_infeasible,
+    proven_status,
     require_meaning,
 )
 
@@ -129,7 +130,7 @@ def solve_from(
     begin = time.monotonic()
     budget_bytes = budget_of(graph, budget, cache)
     looked = min(time.monotonic() - begin, time_limit / 2)
-    report = checked_reports(graph, budget_bytes, on_progress) if on_progress else _ignore
+    report = checked_reports(graph, budget_bytes, on_progress) if on_progress else lambda progress: None
     threads = threads_of(strategy, threads)
     meant = {} if budget_means == REQUESTED else {"budget_means": budget_means}
     question = Question(graph, budget_bytes, strategy, solver, time_limit, threads, options | meant)
@@ -145,7 +146,7 @@ def solve_from(
         load_search(report)
     if start.schedule is not None:
         report(Progress(0.0, "beginning with the best known schedule", start.schedule, start.lower_bound))
-    limits = Limits(time_limit, solver, threads, report, cancelled or _never, time.monotonic() - looked)
+    limits = Limits(time_limit, solver, threads, report, cancelled or (lambda: False), time.monotonic() - looked)
     if not possible:
         answer = Answer(None, infeasible=True)
     elif budget_means == RESERVED:
@@ -190,25 +191,16 @@ def judge(graph: Graph, budget: int, strategy: str, answer: Answer, seconds: flo
     Raises:
         ScheduleError: if the schedule breaks a rule or the budget, or refutes the strategy's own lower bound.
     """
-    if answer.schedule is None:
-        status = Status.INFEASIBLE if answer.infeasible else Status.UNKNOWN
-        bound = None if answer.infeasible else round_up(graph, answer.lower_bound)
-        limit = "" if answer.infeasible else answer.limit
-        return Solution(graph, strategy, status, budget, None, bound, seconds, answer.solver, limit)
-    checked = check_schedule(answer.schedule, budget)
-    if answer.lower_bound is not None and answer.lower_bound > checked.cost + REFUTED * (checked.cost or 1.0):
+    checked = None if answer.schedule is None else check_schedule(answer.schedule, budget)
+    cost, schedule = (None, None) if checked is None else (checked.cost, checked.schedule)
+    if cost is not None and answer.lower_bound is not None and answer.lower_bound > cost + REFUTED * (cost or 1.0):
         raise ScheduleError(
             f"the strategy {strategy!r} says that no schedule costs less than {answer.lower_bound:.6g}, but its own "
-            f"costs {checked.cost:.6g}"
+            f"costs {cost:.6g}"
         )
-    bound = round_up(graph, answer.lower_bound)
-    status = Status.FEASIBLE
-    if bound is not None:
-        bound = min(bound, checked.cost)
-        if checked.cost - bound <= PROVEN * checked.cost:
-            status = Status.OPTIMAL
-    limit = "" if status is Status.OPTIMAL else answer.limit
-    return Solution(graph, strategy, status, budget, checked.schedule, bound, seconds, answer.solver, limit)
+    status, bound = proven_status(cost, round_up(graph, answer.lower_bound), answer.infeasible)
+    limit = answer.limit if status in (Status.FEASIBLE, Status.UNKNOWN) else ""
+    return Solution(graph, strategy, status, budget, schedule, bound, seconds, answer.solver, limit)
 
 
 def round_up(graph: Graph, bound: float | None) -> float | None:
@@ -224,14 +216,6 @@ def round_up(graph: Graph, bound: float | None) -> float | None:
     if step:
         return step * math.ceil(bound / step - max(PROVEN, PROVEN * bound / step))
     return float(bound)
-
-
-def _ignore(progress: Progress) -> None:
-    """Nobody asked for progress."""
-
-
-def _never() -> bool:
-    return False
 
 
 MOST_SOLVES = 12

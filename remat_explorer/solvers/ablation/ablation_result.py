@@ -28,9 +28,8 @@ from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import checkpoint_all_peak
-from remat_explorer.solvers.bounds.refinement import pack_runs, unpack_runs
 from remat_explorer.solvers.monet.condensed_choices import allowed_codes
-from remat_explorer.solvers.solution import Solution, Status, require_unrefuted
+from remat_explorer.solvers.solution import Solution, Status, pack_runs, require_unrefuted, unpack_runs
 from remat_explorer.solvers.sweeps.frontier import point_entry, read_point, read_seconds, require_graph
 
 Kinds = tuple[str, ...]

@@ -75,8 +75,18 @@ class BatchSearch(Search):
         self._keep(kept, 1)
         self.checkpoint_all_batch = self.batch
         small = self.problem.scaling.graph.n <= SMALL
-        last = self._solve_between if small else self._search_between
-        self.take((self._plan_for_bound, self._plan, self._relax, self._plan_between, self._prove, last))
+        last = ("solving", self._solve) if small else ("searching", self._search)
+        self.take(
+            (
+                self._plan_for_bound,
+                # without a linear program, each of a moment, so that a short time limit loses little
+                lambda: self._bisect("planning", lambda batch: self._try(batch, guided=False), NEAR),
+                self._relax,
+                lambda: self._bisect("planning", self._try),
+                self._prove,
+                lambda: self._bisect(*last),
+            )
+        )
         self._tell("done")
 
     @property
@@ -88,10 +98,6 @@ class BatchSearch(Search):
         self._tell("planning")
         self._try(self.upper_bound, guided=False)
 
-    def _plan(self) -> None:
-        """Plans without a linear program, each of a moment, so that a short time limit loses little."""
-        self._bisect("planning", lambda batch: self._try(batch, guided=False), NEAR)
-
     def _relax(self) -> None:
         """The linear program's bound, and a try at it."""
         self._tell("bounding from a few moments")
@@ -99,16 +105,7 @@ class BatchSearch(Search):
         self.bound = relaxed_batch_bound(self.problem, before, self.limits)
         self.upper_bound = max(self.batch, self.bound.batch)
         if self.upper_bound < before and not self.settled:
-            self._try(self.upper_bound, guided=True)
-
-    def _plan_between(self) -> None:
-        self._bisect("planning", lambda batch: self._try(batch, guided=True))
-
-    def _search_between(self) -> None:
-        self._bisect("searching", self._search)
-
-    def _solve_between(self) -> None:
-        self._bisect("solving", self._solve)
+            self._try(self.upper_bound)
 
     def _bisect(self, doing: str, attempt: Callable[[int], None], near: float = 0.0) -> None:
         """Attempts between what is found and the bound, until they are within one, or within a share ``near``."""
@@ -130,7 +127,7 @@ class BatchSearch(Search):
             self.bound = integral_batch_bound(self.problem, self.bound, limits, self.batch + 1)
             self.upper_bound = max(self.batch, min(self.upper_bound, self.bound.batch))
 
-    def _try(self, batch: int, guided: bool) -> None:
+    def _try(self, batch: int, guided: bool = True) -> None:
         """Plan for ``batch``; with guided walks, if the first ones are too dear."""
         condensed, memory = Condensed.of(self.problem.scaling.at(batch)), self.problem.memory
         self._keep_schedule(plan_schedule(condensed, memory, min(PLANNING, self.limits.left)), batch)

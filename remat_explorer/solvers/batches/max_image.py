@@ -56,47 +56,31 @@ def decide_fit(graph: Graph, memory: int, overhead_limit: OverheadLimit, limits:
     >>> [decide_fit(linear(8), memory, "one extra forward", Limits()).answer for memory in (2, 4, 5)]
     ['infeasible', 'unknown', 'feasible']
     """
-    spare = allowed_recomputation(graph.costs, graph.is_backward, overhead_limit)
-    return _Decision(graph, memory, graph.total_cost + spare, limits).run()
+    limit = graph.total_cost + allowed_recomputation(graph.costs, graph.is_backward, overhead_limit)
+    condensed = Condensed.of(graph)
+    impossible, unknown = Fit("infeasible", None, limit), Fit("unknown", None, limit)
 
+    def is_cheap(schedule: Schedule | None) -> bool:
+        return schedule is not None and schedule.cost <= limit * (1 + EXACT)
 
-class _Decision:
-    """Planning and bounding in turn, until one of them settles it."""
-
-    def __init__(self, graph: Graph, memory: int, cost_limit: float, limits: Limits) -> None:
-        self.graph, self.memory, self.cost_limit, self.limits = graph, memory, cost_limit, limits
-        self.condensed = Condensed.of(graph)
-
-    def run(self) -> Fit:
-        if self.condensed.operation_bytes.max() > self.memory:
-            return self._infeasible()
-        schedule = plan_schedule(self.condensed, self.memory, PLANNING * self.limits.left, self.limits.cancelled)
-        relaxed = MomentsBound(0.0)
-        for bound in (self._bound, self._integral_bound):
-            if self._cheap_enough(schedule):
-                break
-            if self.limits.over:
-                return Fit("unknown", None, self.cost_limit)
-            relaxed = bound(relaxed)
-            if math.isinf(relaxed.bound) or relaxed.bound > self.cost_limit * (1 + CAUTION):
-                return self._infeasible()
-            walks = guides(self.condensed, relaxed)
-            schedule = guided_schedule(self.condensed, self.memory, walks, lambda: self.limits.over)
-        if schedule is None or not self._cheap_enough(schedule):
-            return Fit("unknown", None, self.cost_limit)
-        return Fit("feasible", check_schedule(schedule.on(self.graph), self.memory), self.cost_limit)
-
-    def _bound(self, relaxed: MomentsBound) -> MomentsBound:
-        return few_moments_bound(self.condensed, self.memory, self.limits.share(RELAXING))
-
-    def _integral_bound(self, relaxed: MomentsBound) -> MomentsBound:
-        return integral_moments_bound(self.condensed, self.memory, relaxed, self.limits)
-
-    def _cheap_enough(self, schedule: Schedule | None) -> bool:
-        return schedule is not None and schedule.cost <= self.cost_limit * (1 + EXACT)
-
-    def _infeasible(self) -> Fit:
-        return Fit("infeasible", None, self.cost_limit)
+    if condensed.operation_bytes.max() > memory:
+        return impossible
+    schedule, relaxed = plan_schedule(condensed, memory, PLANNING * limits.left, limits.cancelled), MomentsBound(0.0)
+    for integral in (False, True):
+        if is_cheap(schedule):
+            break
+        if limits.over:
+            return unknown
+        if integral:
+            relaxed = integral_moments_bound(condensed, memory, relaxed, limits)
+        else:
+            relaxed = few_moments_bound(condensed, memory, limits.share(RELAXING))
+        if math.isinf(relaxed.bound) or relaxed.bound > limit * (1 + CAUTION):
+            return impossible
+        schedule = guided_schedule(condensed, memory, guides(condensed, relaxed), lambda: limits.over)
+    if schedule is None or not is_cheap(schedule):
+        return unknown
+    return Fit("feasible", check_schedule(schedule.on(graph), memory), limit)
 
 
 EACH = 0.2  # share of the time that is left for one side, at most

@@ -25,7 +25,7 @@ import numpy as np
 
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.bounds.stages import last_use
+from remat_explorer.solvers.bounds.stages import largest_apart, last_use
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.linear_expression import ABSENT, PRESENT, require_columns
 from remat_explorer.solvers.milp import Milp, MilpOutcome
@@ -85,7 +85,8 @@ def solve_in_rounds(
         if outcome.values is not None:
             count = added if most is None else min(added, most - len(moments))
             short = shortage(problem, outcome, outcome.values)
-            worst = _worst_operations(short, moments, count, _SHORT_OF_MEMORY * memory)
+            short[moments] = -math.inf
+            worst = largest_apart(short, count, _SHORT_OF_MEMORY * memory, apart=2)
         moments = sorted({*moments, *worst})
         yield problem, outcome, moments
         if not worst:
@@ -300,17 +301,6 @@ def estimated_memory(problem: MomentsProblem, values: np.ndarray) -> np.ndarray:
                 here[list(condensed.inputs[t])] = 1.0
                 estimate[t] += here @ condensed.bytes
     return estimate
-
-
-def _worst_operations(shortage: np.ndarray, moments: list[int], count: int, least: float) -> list[int]:
-    """Up to ``count`` operations with the largest shortage, none next to another."""
-    shortage[moments] = -math.inf
-    worst: list[int] = []
-    while len(worst) < count and shortage.max() > least:
-        t = int(shortage.argmax())
-        worst.append(t)
-        shortage[max(0, t - 2) : t + 3] = -math.inf
-    return worst
 
 
 STRENGTHS = (3.0, 30.0)  # factor on the score of what the relaxation holds, and its inverse on what it does not

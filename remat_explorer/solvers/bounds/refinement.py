@@ -15,14 +15,9 @@ has no memory rows, which keeps the program small and its optimum a bound.
 
 When every stage is single and the integer program is solved, the bound is the optimum.
 
-The best schedule in which only chosen operations run again in chosen stages.
-
-What a relaxation computes again, together with what the incumbent does, leaves few variables: the liveness formulation
-over all stages is then small, even where the whole is not, and its optimum is a schedule. It says nothing about others.
-
-A schedule written as what it runs: short enough for messages and for files with many schedules.
-
-S is left out. It follows from R: a value is retained only for a later read, which never raises cost or memory.
+`solve_within` finds the best schedule in which only chosen operations run again in chosen stages. What a relaxation
+computes again, together with what the incumbent does, leaves few variables: the liveness formulation over all stages is
+then small, even where the whole is not, and its optimum is a schedule. It says nothing about others.
 """
 
 from __future__ import annotations
@@ -30,19 +25,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from remat_explorer.documents import quote
-from remat_explorer.errors import RematError, ScheduleError
-from remat_explorer.graph import Graph
-from remat_explorer.graph.rules import MOST_IMPLEMENTATIONS
 from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.lazy_rows import LivenessRelaxation, PathCut, refuse
-from remat_explorer.solvers.bounds.stages import ROWS, Point, RowSettings, Stages, cost_step
+from remat_explorer.solvers.bounds.stages import ROWS, Point, RowSettings, Stages, cost_step, largest_apart
 from remat_explorer.solvers.condensed import Condensed
 
 # Share of the budget by which a stage's estimated memory must exceed it for the stage to become single
@@ -85,10 +74,7 @@ def solve_within(
     """A schedule cheaper than the incumbent in which only what is allowed runs again, or None.
 
     Args:
-        condensed: n operations and their groups of values.
-        budget: bytes, resident bytes included.
         allowed: which operation may run again in which stage, bool of shape (n, n).
-        limits: time, back end and whom to tell.
         incumbent: the best schedule so far; what it computes again is allowed, too.
     """
     if incumbent is not None:
@@ -116,62 +102,15 @@ def solve_within(
     return None
 
 
-def run_again_in(point: Point, above: float = 0.5) -> np.ndarray:
+def run_again_in(point: Point) -> np.ndarray:
     """Which operations a relaxation's point runs again, in every stage of the entry in which it does.
 
     Returns:
         bool of shape (n, n).
     """
     stages, n = point.stages, point.stages.condensed.n
-    again = (above < point.R) & (np.arange(n) < stages.first[:, None])
+    again = (point.R > 0.5) & (np.arange(n) < stages.first[:, None])
     return np.repeat(again, stages.last - stages.first + 1, axis=0)
-
-
-MOST_CELLS = 2**28  # of R or S: one byte each
-
-
-def pack_runs(schedule: Schedule) -> list[list[int]]:
-    """For each stage what it runs, in order; an operation's other implementations as operation + n * (code - 1).
-
-    >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.base import checkpoint_all
-    >>> pack_runs(checkpoint_all(linear(1)))
-    [[0], [1], [2]]
-    """
-    stages: list[list[int]] = [[] for _ in range(schedule.stages)]
-    for t, k, code in schedule.sequence:
-        stages[t].append(k + schedule.graph.n * (code - 1))
-    return stages
-
-
-def unpack_runs(stages: Any, graph: Graph, error: type[RematError]) -> Schedule:
-    """The leanest schedule with the runs of `pack_runs`; whether it is executable is for the checker to say.
-
-    Args:
-        stages: what `pack_runs` made.
-        graph: the training graph, n operations.
-        error: raised if ``stages`` is something else.
-    """
-    if not isinstance(stages, list) or not stages or not all(_is_stage(stage) for stage in stages):
-        raise error(f"the runs of a schedule are not a list of lists of operations: {quote(stages)}")
-    most = len(stages) * max(graph.n, len(graph.values))
-    if most > MOST_CELLS:
-        raise error(f"a schedule of {len(stages)} stages is too large for this graph of {graph.n} operations")
-    rows = set[tuple[int, int, int]]()
-    for t, stage in enumerate(stages):
-        for run in stage:
-            code, k = divmod(run, graph.n)
-            if code >= MOST_IMPLEMENTATIONS:
-                raise error(f"stage {t} of a schedule runs {quote(run)}, which no graph of {graph.n} operations has")
-            rows.add((t, k, code + 1))
-    try:
-        return Schedule.leanest(graph, len(stages), Computations.of(rows))
-    except ScheduleError as problem:
-        raise error(f"the runs of a schedule are not those of this graph: {problem}") from None
-
-
-def _is_stage(stage: Any) -> bool:
-    return isinstance(stage, list) and all(type(run) is int and run >= 0 for run in stage)
 
 
 GAP = 1e-6  # of the cost of computing everything once: an integer program is solved to that
@@ -314,12 +253,7 @@ class Refinement:
         assert self.point is not None
         excess = self.point.memory - self.budget
         excess[list(self.singles)] = -math.inf
-        worst: list[int] = []
-        while len(worst) < self._splits and excess.max() > _SHORT_OF_MEMORY * self.budget:
-            t = int(excess.argmax())
-            worst.append(t)
-            excess[max(0, t - 1) : t + 2] = -math.inf
-        return worst
+        return largest_apart(excess, self._splits, _SHORT_OF_MEMORY * self.budget, apart=1)
 
     def _busiest(self) -> list[int]:
         """Full stages of the merged runs in which most is computed again, none next to another."""
@@ -328,12 +262,7 @@ class Refinement:
         again = ((self.point.R * before) @ self.condensed.costs) * ~self.stages.single
         length = self.stages.last - self.stages.first + 1
         busy = np.repeat(again / length, length) * self.point.memory**_FULLNESS
-        busiest: list[int] = []
-        while len(busiest) < self._splits and busy.max() > 0:
-            t = int(busy.argmax())
-            busiest.append(t)
-            busy[max(0, t - 1) : t + 2] = 0.0
-        return busiest
+        return largest_apart(busy, self._splits, 0.0, apart=1)
 
     @property
     def _splits(self) -> int:
@@ -349,6 +278,5 @@ class Refinement:
         self.stages = Stages.of(self.condensed, self.singles)
         entry = {int(first): q for q, first in enumerate(self.stages.first)}
         ends = [entry[int(first)] for first in old.first]
-        slack = _BINDING
-        binding = [cut for cut in relaxation.cuts if cut.slack(self.condensed, point.R, point.S) <= slack]
+        binding = [cut for cut in relaxation.cuts if cut.slack(self.condensed, point.R, point.S) <= _BINDING]
         self.cuts = [PathCut(ends[begin], ends[end], path) for begin, end, path in sorted(binding)]

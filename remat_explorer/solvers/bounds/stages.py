@@ -402,3 +402,17 @@ def estimated_memory(stages: Stages, R: np.ndarray, S: np.ndarray) -> np.ndarray
             present[inputs] = 1.0
             estimate[t] += present @ condensed.bytes
     return estimate
+
+
+def largest_apart(values: np.ndarray, count: int, least: float, apart: int) -> list[int]:
+    """The places of up to ``count`` of the largest values above ``least``, more than ``apart`` from each other.
+
+    >>> largest_apart(np.array([1.0, 5.0, 4.0, 3.0]), count=3, least=0.0, apart=1)
+    [1, 3]
+    """
+    values, places = values.astype(float), []
+    while len(places) < count and values.max() > least:
+        place = int(values.argmax())
+        places.append(place)
+        values[max(0, place - apart) : place + apart + 1] = -math.inf
+    return places

@@ -30,11 +30,11 @@ from remat_explorer.errors import RematError, SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Progress
-from remat_explorer.solvers.bounds.refinement import unpack_runs
 from remat_explorer.solvers.jobs.solve_job import pack_progress
 from remat_explorer.solvers.jobs.worker_process import COMPILES, fork_until_asked
 from remat_explorer.solvers.registry import STRATEGIES
 from remat_explorer.solvers.search.planner import load_search
+from remat_explorer.solvers.solution import unpack_runs
 from remat_explorer.solvers.solve import solve_from
 
 REQUEST = ("graph", "budget", "strategy", "time_limit", "solver", "threads", "options", "known", "lower_bound")

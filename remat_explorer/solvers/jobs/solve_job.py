@@ -15,11 +15,10 @@ from remat_explorer.quantities import format_seconds
 from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations, Retained
 from remat_explorer.solvers.base import INTERRUPTION, Answer, Progress, time_limit_of
-from remat_explorer.solvers.bounds.refinement import pack_runs
 from remat_explorer.solvers.cache import Question, known_answer, load_solution, no_worse, store_solution
 from remat_explorer.solvers.jobs.worker_process import WorkerProcess, prepare_worker, take_worker
 from remat_explorer.solvers.registry import threads_of
-from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers.solution import Solution, pack_runs
 from remat_explorer.solvers.solve import judge
 
 

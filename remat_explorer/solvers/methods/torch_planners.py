@@ -7,13 +7,12 @@ two imports are the only exceptions that the layers' contract names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
 from remat_explorer.graph import Graph
 from remat_explorer.solvers.base import Answer, Limits
-from remat_explorer.solvers.method import BackgroundSweep, Candidate, Knob, Method, Support
+from remat_explorer.solvers.method import BackgroundSweep, Knob, Method, Support
 
 
 def _partitioner() -> ModuleType:
@@ -26,14 +25,6 @@ def _solve_budget(graph: Graph, budget: int, limits: Limits, **options: Any) -> 
     return _partitioner().solve_pytorch_budget(graph, budget, limits, **options)
 
 
-def _budget_candidates(graph: Graph, **options: Any) -> Iterator[Candidate]:
-    return _partitioner().pytorch_budget_candidates(graph, **options)
-
-
-def _budget_shares(graph: Graph) -> Sequence[float]:
-    return _partitioner().budget_shares(graph)
-
-
 PYTORCH_BUDGET = Method(
     _solve_budget,
     "PyTorch's min-cut partitioner under activation_memory_budget, which does not bound the peak; knapsack=dp, "
@@ -43,10 +34,12 @@ PYTORCH_BUDGET = Method(
     cost_aware=Support.YES,
     memory_aware=Support.PARTLY,
     knob=Knob(
-        "activation_memory_budget", "share of the bytes kept from forward to backward, from 0 to 1", _budget_shares
+        "activation_memory_budget",
+        "share of the bytes kept from forward to backward, from 0 to 1",
+        lambda graph: _partitioner().budget_shares(graph),
     ),
     options=("knapsack",),
-    candidates=_budget_candidates,
+    candidates=lambda graph, **options: _partitioner().pytorch_budget_candidates(graph, **options),
     load=_partitioner,
     background_sweep=BackgroundSweep.NEVER,  # it takes seconds to begin
     symbol="hexagram",
@@ -59,20 +52,8 @@ def _program() -> ModuleType:
     return sac_milp
 
 
-def _load_sac() -> None:
-    _program().sac_ilp()
-
-
 def _solve_sac(graph: Graph, budget: int, limits: Limits, **options: Any) -> Answer:
     return _program().solve_sac_milp(graph, budget, limits, **options)
-
-
-def _sac_candidates(graph: Graph, **options: Any) -> Iterator[Candidate]:
-    return _program().sac_milp_candidates(graph, **options)
-
-
-def _sac_shares(graph: Graph) -> Sequence[float]:
-    return _program().memory_shares(graph)
 
 
 SAC_MILP = Method(
@@ -82,9 +63,13 @@ SAC_MILP = Method(
     general_graphs=Support.YES,
     cost_aware=Support.YES,
     memory_aware=Support.PARTLY,
-    knob=Knob("memory_budget", "the budget that the program is given, as a share of keeping everything", _sac_shares),
-    candidates=_sac_candidates,
-    load=_load_sac,
+    knob=Knob(
+        "memory_budget",
+        "the budget that the program is given, as a share of keeping everything",
+        lambda graph: _program().memory_shares(graph),
+    ),
+    candidates=lambda graph, **options: _program().sac_milp_candidates(graph, **options),
+    load=lambda: _program().sac_ilp(),
     background_sweep=BackgroundSweep.NEVER,  # it takes seconds
     symbol="arrow-right",
 )

@@ -25,10 +25,9 @@ from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import PROVEN, least_cost
-from remat_explorer.solvers.bounds.refinement import pack_runs, unpack_runs
 from remat_explorer.solvers.memory.minimum_budget import budget_of
 from remat_explorer.solvers.registry import STRATEGIES
-from remat_explorer.solvers.solution import Solution, Status, require_unrefuted
+from remat_explorer.solvers.solution import Solution, Status, pack_runs, require_unrefuted, unpack_runs
 from remat_explorer.solvers.sweeps.own_points import (
     OwnPoint,
     assess_schedule,

@@ -33,11 +33,10 @@ from remat_explorer.documents import quote
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import PROVEN, Limits
-from remat_explorer.solvers.bounds.refinement import pack_runs, unpack_runs
+from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.method import Candidate
 from remat_explorer.solvers.registry import STRATEGIES, method_of
-from remat_explorer.solvers.solution import Solution, Status
+from remat_explorer.solvers.solution import Solution, Status, pack_runs, proven_status, unpack_runs
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,15 +161,7 @@ def assess_schedule(
         infeasible: whether the strategy has no schedule within the budget; one in hand refutes that.
         seconds: wall time spent on it.
     """
-    status = Status.INFEASIBLE if infeasible else Status.UNKNOWN
-    if schedule is not None:
-        status = Status.FEASIBLE
-        if bound is not None:
-            bound = min(bound, schedule.cost)
-            if schedule.cost - bound <= PROVEN * schedule.cost:
-                status = Status.OPTIMAL
-    elif infeasible:
-        bound = None
+    status, bound = proven_status(None if schedule is None else schedule.cost, bound, infeasible)
     return Solution(
         like.graph,
         like.strategy,

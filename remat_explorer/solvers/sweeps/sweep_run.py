@@ -33,7 +33,6 @@ from remat_explorer.instances import linear
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.anytime.sweep_search import solve_together
 from remat_explorer.solvers.base import Answer, Limits, cores
-from remat_explorer.solvers.bounds.refinement import pack_runs, unpack_runs
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.jobs.worker_process import Processes
 from remat_explorer.solvers.memory.minimum_budget import budgets_of, minimum_budget, require_count, spaced_budgets
@@ -41,7 +40,7 @@ from remat_explorer.solvers.method import Support, Together
 from remat_explorer.solvers.milp import BACKENDS, backend
 from remat_explorer.solvers.registry import STRATEGIES, method_of
 from remat_explorer.solvers.search.planner import load_search
-from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers.solution import Solution, pack_runs, unpack_runs
 from remat_explorer.solvers.sweeps.frontier import Frontier
 from remat_explorer.solvers.sweeps.own_points import has_own_curve, read_curve, write_curve
 from remat_explorer.solvers.sweeps.sweep_points import KeptPoints, SweepPoints, SweepProgress

@@ -13,8 +13,7 @@ import pytest
 from remat_explorer.errors import QuantityError, SolutionError
 from remat_explorer.instances import linear
 from remat_explorer.solvers import Frontier, checkpoint_all, solve
-from remat_explorer.solvers.bounds.refinement import pack_runs, unpack_runs
-from remat_explorer.solvers.solution import Solution, Status
+from remat_explorer.solvers.solution import Solution, Status, pack_runs, unpack_runs
 
 
 @pytest.fixture
