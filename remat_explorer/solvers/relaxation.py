@@ -87,12 +87,13 @@ class Relaxation:
         require_arguments(Relaxation.of, locals())
         if formulation not in FORMULATIONS:
             raise UnknownNameError("formulation", formulation, FORMULATIONS)
-        rows = StageRows(graph.n, splits, partitioned=formulation != "checkmate-unpartitioned")
-        if splits > 1 and formulation != "checkmate-ilp":
+        solve, partitioned, may_split = FORMULATIONS[formulation]
+        rows = StageRows(graph.n, splits, partitioned)
+        if splits > 1 and not may_split:
             raise SolverError(
                 f"the formulation {formulation!r} does not split stages; splits={splits} goes with 'checkmate-ilp'"
             )
-        return FORMULATIONS[formulation](Condensed.of(graph), budget_of(graph, budget), solver, rows)
+        return solve(Condensed.of(graph), budget_of(graph, budget), solver, rows)
 
 
 def _checkmate(condensed: Condensed, budget: int, solver: str, rows: StageRows) -> Relaxation:
@@ -134,4 +135,8 @@ def _values(condensed: Condensed, S: np.ndarray, stays: np.ndarray) -> np.ndarra
     return spread
 
 
-FORMULATIONS = {"checkmate-ilp": _checkmate, "checkmate-unpartitioned": _checkmate, "optimal": _liveness}
+FORMULATIONS = {  # what solves it, whether it has stages, and whether they may be split
+    "checkmate-ilp": (_checkmate, True, True),
+    "checkmate-unpartitioned": (_checkmate, False, False),
+    "optimal": (_liveness, True, False),
+}
