@@ -56,23 +56,32 @@ from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.search.compiled_state import FlatGraph
 
 
-class LivenessColumns:
-    """Columns for R and S, the rows (1b) and (1c), and what a point of them says.
+class LivenessModel:
+    """The whole problem for one graph and one budget: columns for R, S and L, rules, and memory rows as needed.
 
     Args:
         stages: which stages are single and which are merged; all single if None.
         allowed: which operation may run again in which stage, bool of shape (n, n); any if None.
+        settings: of rounded rows and cover cuts.
 
     Attributes:
         R, S: R[q][k] and S[q][v] of entry q of the stages; an operation that the entry runs first is 1.
         cost_scale: the objective counts costs times this, so that the mean cost is 1.
         objective_constant: what the substitution of R adds to the objective.
+        L: the columns that stand for "alive", by entry, group and first reader.
+        points: the (stage, operation) whose memory row is in the problem.
     """
 
     def __init__(
-        self, condensed: Condensed, milp: Milp, stages: Stages | None = None, allowed: np.ndarray | None = None
+        self,
+        condensed: Condensed,
+        budget: int,
+        milp: Milp,
+        stages: Stages | None = None,
+        allowed: np.ndarray | None = None,
+        settings: RowSettings = ROWS,
     ) -> None:
-        self.condensed, self.milp = condensed, milp
+        self.condensed, self.milp, self.budget, self.settings = condensed, milp, budget, settings
         self.stages = stages or Stages.of(condensed)
         n, total = condensed.n, condensed.graph.total_cost
         self.cost_scale = n / total if total else 1.0
@@ -80,6 +89,12 @@ class LivenessColumns:
         self.R = [[ZERO] * n for _ in range(len(self.stages))]
         self.S = [[ZERO] * condensed.groups for _ in range(len(self.stages) + 1)]
         self.reruns, self.holds, self.must_hold = possibilities(self.stages, allowed)
+        self.unit = float(max(condensed.bytes.max(initial=0), 1))
+        self.divisors = divisors(condensed, budget, settings.divisors)
+        self.L: dict[tuple[int, int, int], LinearExpression] = {}
+        self.points: set[tuple[int, int]] = set()
+        self._memory_rows: list[MemoryRow] = []
+        self._covers: list[set[tuple[int, ...]]] = []
 
     def add_columns(self, q: int) -> None:
         problem, milp = self.condensed, self.milp
@@ -154,38 +169,6 @@ class LivenessColumns:
         column, falls = R[..., 1].astype(int), R[..., 2] < 0
         rise = np.append(reduced_costs, 0.0)[column] * np.where(falls, -1.0, 1.0) / self.cost_scale
         return (column >= 0) & (rise > room)
-
-
-class LivenessModel(LivenessColumns):
-    """The whole problem for one graph and one budget.
-
-    Args:
-        stages: which stages are single and which are merged; all single if None.
-        allowed: which operation may run again in which stage, bool of shape (n, n); any if None.
-        settings: of rounded rows and cover cuts.
-
-    Attributes:
-        L: the columns that stand for "alive", by entry, group and first reader.
-        points: the (stage, operation) whose memory row is in the problem.
-    """
-
-    def __init__(
-        self,
-        condensed: Condensed,
-        budget: int,
-        milp: Milp,
-        stages: Stages | None = None,
-        allowed: np.ndarray | None = None,
-        settings: RowSettings = ROWS,
-    ) -> None:
-        super().__init__(condensed, milp, stages, allowed)
-        self.budget, self.settings = budget, settings
-        self.unit = float(max(condensed.bytes.max(initial=0), 1))
-        self.divisors = divisors(condensed, budget, settings.divisors)
-        self.L: dict[tuple[int, int, int], LinearExpression] = {}
-        self.points: set[tuple[int, int]] = set()
-        self._memory_rows: list[MemoryRow] = []
-        self._covers: list[set[tuple[int, ...]]] = []
 
     def build(self, limits: Limits) -> bool:
         """Add columns, rules (1b) and (1c), and the memory rows (t, t); False if the time ran out before the end."""
@@ -343,15 +326,12 @@ class PathCut(NamedTuple):
         return float(S[self.begin, list(self.path)].sum() + R[self.begin : self.end + 1, remade].sum() - there)
 
 
-def violated_cuts(
-    stages: Stages, R: np.ndarray, S: np.ndarray, most: int = _MOST_PATHS, violated: float = ROWS.paths
-) -> list[PathCut]:
+def violated_cuts(stages: Stages, R: np.ndarray, S: np.ndarray, violated: float = ROWS.paths) -> list[PathCut]:
     """The most violated cuts at a point, at most one for each group and first stage, the worst first.
 
     Args:
         R: (entries, n), between 0 and 1.
         S: (entries, groups), between 0 and 1.
-        most: cuts to return.
         violated: by how much, at least.
     """
     from remat_explorer.solvers.search.relaxed_points import shortest_paths  # compiled on its first use
@@ -374,7 +354,7 @@ def violated_cuts(
                 path.append(int(through[producer[path[-1]], end]))
             cuts.append((float(violation[v]), PathCut(begin, end, tuple(path))))
     cuts.sort(key=lambda pair: -pair[0])
-    return [cut for _, cut in cuts[:most]]
+    return [cut for _, cut in cuts[:_MOST_PATHS]]
 
 
 TOLERANCE = 1e-6  # of the budget: below it a fractional point counts as within the budget
@@ -485,9 +465,9 @@ class LivenessRelaxation:
                 self.exclude(incumbent.cost)
             history.append(model.cost(outcome.bound))
             added = model.add_covers(outcome.values) if self.cutting else 0
-            added += sum([model.add_memory_row(t, k) for t, k in violated_points(model, R, S, settings)])
+            added += sum([model.add_memory_row(t, k) for t, k in violated_points(model, R, S)])
             if self.cutting:
-                added += self.add_cuts(violated_cuts(model.stages, R, S, violated=settings.paths))
+                added += self.add_cuts(violated_cuts(model.stages, R, S, settings.paths))
             if not added:
                 return relaxed
             if incumbent is not None and relaxed.bound >= incumbent.cost * (1 - TOLERANCE):
@@ -498,9 +478,7 @@ class LivenessRelaxation:
         return relaxed
 
 
-def violated_points(
-    model: LivenessModel, R: np.ndarray, S: np.ndarray, settings: RowSettings = ROWS
-) -> list[tuple[int, int]]:
+def violated_points(model: LivenessModel, R: np.ndarray, S: np.ndarray) -> list[tuple[int, int]]:
     """Points of each single stage that exceed the budget, in bytes or in whole blocks, among those without a row."""
     stages, condensed = model.stages, model.condensed
     runs = (R > 1e-9) & stages.single[:, None]
@@ -515,7 +493,7 @@ def violated_points(
         excess = np.maximum(excess, np.where(over > _BLOCK_VIOLATION, over * d / model.budget, -math.inf))
     points = []
     for q in np.flatnonzero(excess.max(axis=1) > -math.inf):
-        worst = np.argsort(-excess[q])[: settings.points]
+        worst = np.argsort(-excess[q])[: model.settings.points]
         points += [(int(stages.first[q]), int(k)) for k in worst if excess[q, k] > -math.inf]
     return points
 

@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -314,31 +315,36 @@ def _cut(upto: np.ndarray, points: list[int], segment_bytes: int) -> tuple[list[
         before = int(upto[i])
 
 
-def _sqrt_n_candidates(split_points: SplitPoints) -> Callable[[Graph], Iterator[Candidate]]:
-    """The schedules of the method with these split points: one, or two where segments read past each other's."""
-
-    def candidates(graph: Graph) -> Iterator[Candidate]:
-        checkpoints = every_sqrt_n(split_points(graph))
-        return _segment_candidates(graph, [(f"{len(checkpoints)} checkpoints", checkpoints)])
-
-    return candidates
-
-
-def _sqrt_n_method(
-    split_points: SplitPoints, summary: str, source: str, general_graphs: Support, symbol: str
+def _method(
+    candidates: Callable[..., Iterator[Candidate]],
+    summary: str,
+    source: str,
+    general_graphs: Support,
+    symbol: str,
+    knob: Knob | None = None,
 ) -> Method:
-    candidates = _sqrt_n_candidates(split_points)
     return Method(
         within_budget(candidates),
         summary,
         source,
         general_graphs=general_graphs,
         cost_aware=Support.NO,
-        memory_aware=Support.NO,
+        memory_aware=Support.NO if knob is None else Support.PARTLY,
+        knob=knob,
         candidates=candidates,
-        background_sweep=BackgroundSweep.ALWAYS,
+        background_sweep=BackgroundSweep.ALWAYS if knob is None else None,
         symbol=symbol,
     )
+
+
+def _sqrt_n_method(split_points: SplitPoints, *row: Any) -> Method:
+    """The method with these split points; its schedules are one, or two where segments read past each other's."""
+
+    def candidates(graph: Graph) -> Iterator[Candidate]:
+        checkpoints = every_sqrt_n(split_points(graph))
+        return _segment_candidates(graph, [(f"{len(checkpoints)} checkpoints", checkpoints)])
+
+    return _method(candidates, *row)
 
 
 CHEN_SQRT_N = _sqrt_n_method(
@@ -364,8 +370,8 @@ LINEARIZED_SQRT_N = _sqrt_n_method(
 )
 
 
-def _greedy_candidates(split_points: SplitPoints) -> Callable[..., Iterator[Candidate]]:
-    """The schedules of Algorithm 3 with these split points, from the largest segments to the smallest."""
+def _greedy_method(split_points: SplitPoints, *row: Any) -> Method:
+    """The method with these split points; its schedules go from the largest segments to the smallest."""
 
     def candidates(graph: Graph, segment_bytes: float | None = None) -> Iterator[Candidate]:
         points = split_points(graph)
@@ -376,30 +382,9 @@ def _greedy_candidates(split_points: SplitPoints) -> Callable[..., Iterator[Cand
         checkpoints = ((f"segments of {size} bytes", greedy(graph, points, size)) for size in sizes)
         return _segment_candidates(graph, checkpoints)
 
-    return candidates
-
-
-def _segment_bytes_knob(split_points: SplitPoints) -> Knob:
-    """Chen's b, with the values that the search over it tries."""
     meaning = "b of Algorithm 3: bytes of forward values after which a segment ends"
-    return Knob("segment_bytes", meaning, lambda graph: segment_sizes(graph, split_points(graph)))
-
-
-def _greedy_method(
-    split_points: SplitPoints, summary: str, source: str, general_graphs: Support, symbol: str
-) -> Method:
-    candidates = _greedy_candidates(split_points)
-    return Method(
-        within_budget(candidates),
-        summary,
-        source,
-        general_graphs=general_graphs,
-        cost_aware=Support.NO,
-        memory_aware=Support.PARTLY,
-        knob=_segment_bytes_knob(split_points),
-        candidates=candidates,
-        symbol=symbol,
-    )
+    knob = Knob("segment_bytes", meaning, lambda graph: segment_sizes(graph, split_points(graph)))
+    return _method(candidates, *row, knob=knob)
 
 
 CHEN_GREEDY = _greedy_method(

@@ -56,11 +56,15 @@ from remat_explorer.solvers.linear_expression import ONE, ZERO, LinearExpression
 from remat_explorer.solvers.milp import Milp, MilpOutcome
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, CondensedImplementation
 
+TOLERANCE = 1e-6  # of the budget: below it a fractional point counts as within the budget
+POINTS = 4  # memory rows that one round adds to a stage, at most
 
-class JointColumns:
-    """delta, S, and rows (a) to (c).
+
+class JointProblem:
+    """The whole problem for one graph and one budget: delta, S, rows (a) to (c), and memory rows as needed.
 
     Args:
+        milp: an empty problem, relaxed, to build into.
         allowed: which operation may run in which stage beside the stage's own, bool of shape (T, n); any if None.
 
     Attributes:
@@ -70,12 +74,14 @@ class JointColumns:
         objective_constant: what columns that stand for 1 - S add to the objective.
         derived: columns that follow from others, in that order: the column, `min` or `max`, and of what.
         either: whether nothing is gained by recomputing what is retained, or by retaining what is not read later.
+        points: the (stage, operation) whose memory row is in the problem.
+        limits_all_memory: whether what fits the rows fits the budget.
     """
 
     either = True
 
-    def __init__(self, problem: CondensedChoices, milp: Milp, allowed: np.ndarray | None = None) -> None:
-        self.problem, self.milp = problem, milp
+    def __init__(self, problem: CondensedChoices, budget: int, milp: Milp, allowed: np.ndarray | None = None) -> None:
+        self.problem, self.budget, self.milp = problem, budget, milp
         graph = problem.graph
         self.own, self.first, self.T = graph.mandatory, graph.first_stage, graph.stages
         self.allowed = np.ones((self.T, graph.n), dtype=bool) if allowed is None else allowed
@@ -87,11 +93,16 @@ class JointColumns:
         self.derived: list[tuple[int, Callable[..., float], LinearExpression, LinearExpression]] = []
         self.begun = self.first[problem.producer]  # the first stage in which a group can be written
         self.last_read = self._last_read()
+        self.unit = float(max(problem.bytes.max(initial=0), 1))
+        self.points: set[tuple[int, int]] = set()
+        self.L: dict[tuple[int, ...], LinearExpression] = {}
+        self.limits_all_memory = True
 
     def add_stage(self, t: int) -> None:
         """Columns of stage t, each with its reads still to come."""
         problem, own = self.problem, int(self.own[t])
-        certain = self._certain(t)
+        # groups that the stage's own operation reads in every way
+        certain = set.intersection(*(set(way.inputs) for way in problem.ways[own]))
         for k in range(own):
             ways = [way for way in problem.ways[k] if self._can_run(t, k, way)]
             if not ways:
@@ -141,10 +152,6 @@ class JointColumns:
     def operations_in(self, t: int) -> list[int]:
         """Operations that can run in stage t, in no order."""
         return self._in_stage.get(t, [])
-
-    def _certain(self, t: int) -> set[int]:
-        """Groups that the stage's own operation reads in every way."""
-        return set.intersection(*(set(way.inputs) for way in self.problem.ways[self.own[t]]))
 
     def _run(self, way: CondensedImplementation) -> LinearExpression:
         return LinearExpression.of(self.milp.column(cost=way.cost * self.cost_scale, integer=True))
@@ -205,148 +212,6 @@ class JointColumns:
                 if part.at(values) > 0.5:
                     R[t, k] = way.code
         return R
-
-
-def memory_at(
-    joint: JointColumns, local: Callable[[int, int], list[int]], t: int, values: np.ndarray
-) -> dict[int, float]:
-    """Bytes in memory while each operation that can run in stage t runs, by (e), MONeT's (1) to (3), with L smallest.
-
-    Args:
-        joint: the columns.
-        local: groups that count as alive while an operation runs in a stage, by stage and operation.
-        t: the stage.
-        values: of the columns.
-    """
-    problem, bytes_of = joint.problem, joint.problem.bytes.astype(float)
-    starts = np.array([joint.held(t, v).at(values) for v in range(problem.groups)])
-    alive = np.array([joint.held(t + 1, v).at(values) for v in range(problem.groups)])
-    memory: dict[int, float] = {}
-    for k in range(int(joint.own[t]), -1, -1):
-        if (t, k) not in joint.delta:
-            continue
-        ways = [(way, part.at(values)) for way, part in joint.delta[t, k]]
-        memory[k] = float(problem.base[t])
-        use = np.zeros(problem.groups)
-        for way, share in ways:
-            use[list(way.inputs)] += share
-            memory[k] += problem.during(way) * share
-            if way.credit:
-                memory[k] -= way.credit * min(share, 1 - alive[way.overwritten])
-        alive = np.maximum(alive, use)
-        present = np.where(problem.producer < k, alive, starts)
-        if groups := local(t, k):
-            present[groups] = np.maximum(present[groups], sum(share for _, share in ways))
-        memory[k] += float(present @ bytes_of)
-    return memory
-
-
-def unbeaten_codes(problem: CondensedChoices, R: np.ndarray) -> np.ndarray | None:
-    """The same runs in implementations that the problem has.
-
-    An implementation that another one beats in everything is left out of the problem, so the other runs in its place:
-    what fits the budget still does, for no more cost.
-
-    Args:
-        R: (T, n), 0 or the code of the implementation that runs.
-
-    Returns:
-        R with the codes of ways, or None where an implementation is neither among them nor replaced.
-    """
-    R = R.astype(np.int64)
-    for k in np.flatnonzero(R.any(axis=0)).tolist():
-        known = {way.code for way in problem.ways[k]}
-        for code in set(R[:, k].tolist()) - known - {0}:
-            if code not in problem.beaten[k]:
-                return None
-            R[R[:, k] == code, k] = problem.beaten[k][code]
-    return R
-
-
-def retained_groups(problem: CondensedChoices, R: np.ndarray) -> np.ndarray:
-    """S of the leanest schedule with these runs, bool of shape (T + 1, groups); the last row is after the last stage.
-
-    Args:
-        R: (T, n), 0 or the code of a way of the problem.
-    """
-    ways = [{way.code: way for way in ways} for ways in problem.ways]
-    S = np.zeros((len(R) + 1, problem.groups), dtype=bool)
-    for t in range(len(R) - 1, -1, -1):
-        S[t] = S[t + 1]
-        for k in np.flatnonzero(R[t])[::-1].tolist():
-            way = ways[k][int(R[t, k])]
-            S[t, list(way.outputs)] = False
-            S[t, list(way.inputs)] = True
-    return S
-
-
-def joint_point(joint: JointColumns, R: np.ndarray) -> np.ndarray | None:
-    """One value for each column, where R, with codes of the problem's ways, can be expressed in its columns; else None.
-
-    What has no column is a constant, which R must agree with. Columns that follow from others are set as low, or as
-    high, as their rows allow.
-
-    Args:
-        joint: the problem, with all its rows so far.
-        R: (T, n), 0 or the code of a way of the problem.
-
-    >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.base import Limits
-    >>> from remat_explorer.solvers.milp import Milp
-    >>> from remat_explorer.solvers.monet.joint_problem import JointProblem
-    >>> joint = JointProblem(CondensedChoices.of(linear(2)), 5, Milp())
-    >>> joint.build(Limits()), len(joint_point(joint, np.eye(5))) == joint.milp.columns
-    (True, True)
-    """
-    S = retained_groups(joint.problem, R)
-    if any((t, k) not in joint.delta for t, k in np.argwhere(R).tolist()):
-        return None
-    values = np.full(joint.milp.columns, np.nan)
-    for (t, k), ways in joint.delta.items():
-        for way, run in ways:
-            if not _put(values, run, float(R[t, k] == way.code)):
-                return None
-    for (t, v), held in joint.S.items():
-        if not _put(values, held, float(S[t, v])):
-            return None
-    for column, of, one, other in joint.derived:
-        values[column] = of(one.at(values), other.at(values))
-    return None if np.isnan(values).any() else values
-
-
-def _put(values: np.ndarray, single: LinearExpression, wanted: float) -> bool:
-    """Set the column of an expression so that its value is the wanted one; False where it is another already."""
-    if not single.columns:
-        return single.constant == wanted
-    column, value = single.columns[0], (wanted - single.constant) / single.weights[0]
-    if np.isnan(values[column]):
-        values[column] = value
-    return bool(values[column] == value)
-
-
-TOLERANCE = 1e-6  # of the budget: below it a fractional point counts as within the budget
-POINTS = 4  # memory rows that one round adds to a stage, at most
-
-
-class JointProblem(JointColumns):
-    """The whole problem for one graph and one budget.
-
-    Args:
-        milp: an empty problem, relaxed, to build into.
-        allowed: which operation may run in which stage beside the stage's own, bool of shape (T, n); any if None.
-
-    Attributes:
-        points: the (stage, operation) whose memory row is in the problem.
-        limits_all_memory: whether what fits the rows fits the budget.
-    """
-
-    def __init__(self, problem: CondensedChoices, budget: int, milp: Milp, allowed: np.ndarray | None = None) -> None:
-        super().__init__(problem, milp, allowed)
-        self.budget = budget
-        self.unit = float(max(problem.bytes.max(initial=0), 1))
-        self.points: set[tuple[int, int]] = set()
-        self.L: dict[tuple[int, ...], LinearExpression] = {}
-        self.limits_all_memory = True
 
     def build(self, limits: Limits) -> bool:
         """Add columns, rules, and the memory of first runs; False if the time ran out before the end."""
@@ -502,3 +367,119 @@ class JointProblem(JointColumns):
 
     def _bound(self, outcome: MilpOutcome) -> float:
         return math.inf if outcome.status == "infeasible" else self.cost(outcome.bound)
+
+
+def memory_at(
+    joint: JointProblem, local: Callable[[int, int], list[int]], t: int, values: np.ndarray
+) -> dict[int, float]:
+    """Bytes in memory while each operation that can run in stage t runs, by (e), MONeT's (1) to (3), with L smallest.
+
+    Args:
+        joint: the columns.
+        local: groups that count as alive while an operation runs in a stage, by stage and operation.
+        t: the stage.
+        values: of the columns.
+    """
+    problem, bytes_of = joint.problem, joint.problem.bytes.astype(float)
+    starts = np.array([joint.held(t, v).at(values) for v in range(problem.groups)])
+    alive = np.array([joint.held(t + 1, v).at(values) for v in range(problem.groups)])
+    memory: dict[int, float] = {}
+    for k in range(int(joint.own[t]), -1, -1):
+        if (t, k) not in joint.delta:
+            continue
+        ways = [(way, part.at(values)) for way, part in joint.delta[t, k]]
+        memory[k] = float(problem.base[t])
+        use = np.zeros(problem.groups)
+        for way, share in ways:
+            use[list(way.inputs)] += share
+            memory[k] += problem.during(way) * share
+            if way.credit:
+                memory[k] -= way.credit * min(share, 1 - alive[way.overwritten])
+        alive = np.maximum(alive, use)
+        present = np.where(problem.producer < k, alive, starts)
+        if groups := local(t, k):
+            present[groups] = np.maximum(present[groups], sum(share for _, share in ways))
+        memory[k] += float(present @ bytes_of)
+    return memory
+
+
+def unbeaten_codes(problem: CondensedChoices, R: np.ndarray) -> np.ndarray | None:
+    """The same runs in implementations that the problem has.
+
+    An implementation that another one beats in everything is left out of the problem, so the other runs in its place:
+    what fits the budget still does, for no more cost.
+
+    Args:
+        R: (T, n), 0 or the code of the implementation that runs.
+
+    Returns:
+        R with the codes of ways, or None where an implementation is neither among them nor replaced.
+    """
+    R = R.astype(np.int64)
+    for k in np.flatnonzero(R.any(axis=0)).tolist():
+        known = {way.code for way in problem.ways[k]}
+        for code in set(R[:, k].tolist()) - known - {0}:
+            if code not in problem.beaten[k]:
+                return None
+            R[R[:, k] == code, k] = problem.beaten[k][code]
+    return R
+
+
+def retained_groups(problem: CondensedChoices, R: np.ndarray) -> np.ndarray:
+    """S of the leanest schedule with these runs, bool of shape (T + 1, groups); the last row is after the last stage.
+
+    Args:
+        R: (T, n), 0 or the code of a way of the problem.
+    """
+    ways = [{way.code: way for way in ways} for ways in problem.ways]
+    S = np.zeros((len(R) + 1, problem.groups), dtype=bool)
+    for t in range(len(R) - 1, -1, -1):
+        S[t] = S[t + 1]
+        for k in np.flatnonzero(R[t])[::-1].tolist():
+            way = ways[k][int(R[t, k])]
+            S[t, list(way.outputs)] = False
+            S[t, list(way.inputs)] = True
+    return S
+
+
+def joint_point(joint: JointProblem, R: np.ndarray) -> np.ndarray | None:
+    """One value for each column, where R, with codes of the problem's ways, can be expressed in its columns; else None.
+
+    What has no column is a constant, which R must agree with. Columns that follow from others are set as low, or as
+    high, as their rows allow.
+
+    Args:
+        joint: the problem, with all its rows so far.
+        R: (T, n), 0 or the code of a way of the problem.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers.base import Limits
+    >>> from remat_explorer.solvers.milp import Milp
+    >>> joint = JointProblem(CondensedChoices.of(linear(2)), 5, Milp())
+    >>> joint.build(Limits()), len(joint_point(joint, np.eye(5))) == joint.milp.columns
+    (True, True)
+    """
+    S = retained_groups(joint.problem, R)
+    if any((t, k) not in joint.delta for t, k in np.argwhere(R).tolist()):
+        return None
+    values = np.full(joint.milp.columns, np.nan)
+    for (t, k), ways in joint.delta.items():
+        for way, run in ways:
+            if not _put(values, run, float(R[t, k] == way.code)):
+                return None
+    for (t, v), held in joint.S.items():
+        if not _put(values, held, float(S[t, v])):
+            return None
+    for column, of, one, other in joint.derived:
+        values[column] = of(one.at(values), other.at(values))
+    return None if np.isnan(values).any() else values
+
+
+def _put(values: np.ndarray, single: LinearExpression, wanted: float) -> bool:
+    """Set the column of an expression so that its value is the wanted one; False where it is another already."""
+    if not single.columns:
+        return single.constant == wanted
+    column, value = single.columns[0], (wanted - single.constant) / single.weights[0]
+    if np.isnan(values[column]):
+        values[column] = value
+    return bool(values[column] == value)

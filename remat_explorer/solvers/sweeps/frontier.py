@@ -38,58 +38,10 @@ from remat_explorer.solvers.sweeps.own_points import (
     with_bounds,
 )
 
-Messages = Mapping[tuple[str, int], str]  # by strategy and budget
 FORMAT, VERSION = "remat-explorer/sweep", 1
 _KEYS = ("format", "version", "graph", "seconds", "points")
 _CLAIMS = ("strategy", "status", "budget", "cost", "peak", "lower_bound", "gap", "seconds", "solver")
 _POINT = (*_CLAIMS, "message", "runs")
-
-
-def sweep_document(
-    graph: Graph,
-    solutions: Sequence[Solution],
-    messages: Messages,
-    seconds: float,
-    own: Sequence[OwnPoint],
-    with_runs: bool = True,
-) -> dict[str, Any]:
-    """The sweep file as a JSON object, or what it says without the schedules; see `Frontier.to_document`.
-
-    >>> from remat_explorer.instances import linear
-    >>> sweep_document(linear(2), (), {}, 0.0, ())["format"]
-    'remat-explorer/sweep'
-    """
-    own_points = [point_entry(point, "", with_runs) | {"label": point.label} for point in own]
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "graph": {"name": graph.name, "sha256": graph.sha256},
-        "seconds": seconds,
-        "points": [point_entry(s, messages.get((s.strategy, s.budget), ""), with_runs) for s in solutions],
-    } | ({"own_points": own_points} if own_points else {})
-
-
-def parse_sweep(document: Any, graph: Graph) -> tuple[tuple[Solution, ...], Messages, float, tuple[OwnPoint, ...]]:
-    """The fields of `Frontier` after the graph, in their order, of a parsed sweep file; schedules are checked again.
-
-    Raises:
-        SolutionError: as `Frontier.load`.
-    """
-    require_format(document, FORMAT, VERSION, SolutionError)
-    keys = (*_KEYS, "own_points") if "own_points" in document else _KEYS
-    require_keys(document, keys, "the sweep file", SolutionError)
-    require_graph(document, "sweep", graph)
-    solutions: list[Solution] = []
-    messages: dict[tuple[str, int], str] = {}
-    for i, point in enumerate(require_list(document["points"], "the entry 'points'", SolutionError)):
-        solution = read_point(point, f"point {i}", graph)
-        solutions.append(solution)
-        if point["message"]:
-            messages[solution.strategy, solution.budget] = point["message"]
-    own = _own_points(document.get("own_points", []), graph)
-    claimed = [(f"point {i}", solution) for i, solution in enumerate(solutions)]
-    require_unrefuted(graph, claimed, [point.schedule for point in own if point.schedule is not None])
-    return tuple(solutions), messages, read_seconds(document, "the sweep file"), own
 
 
 def point_entry(solution: Solution, message: str = "", with_runs: bool = True) -> dict[str, Any]:
@@ -301,7 +253,15 @@ class Frontier:
         >>> Frontier(linear(2), ()).to_document()["points"]
         []
         """
-        return sweep_document(self.graph, self.solutions, self.messages, self.seconds, self.own, with_runs)
+        points = [point_entry(s, self.messages.get((s.strategy, s.budget), ""), with_runs) for s in self.solutions]
+        own_points = [point_entry(point, "", with_runs) | {"label": point.label} for point in self.own]
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "graph": {"name": self.graph.name, "sha256": self.graph.sha256},
+            "seconds": self.seconds,
+            "points": points,
+        } | ({"own_points": own_points} if own_points else {})
 
     @staticmethod
     def from_document(document: Any, graph: Graph) -> Frontier:
@@ -310,7 +270,21 @@ class Frontier:
         Raises:
             SolutionError: as `load`.
         """
-        return Frontier(graph, *parse_sweep(document, graph))
+        require_format(document, FORMAT, VERSION, SolutionError)
+        keys = (*_KEYS, "own_points") if "own_points" in document else _KEYS
+        require_keys(document, keys, "the sweep file", SolutionError)
+        require_graph(document, "sweep", graph)
+        solutions: list[Solution] = []
+        messages: dict[tuple[str, int], str] = {}
+        for i, point in enumerate(require_list(document["points"], "the entry 'points'", SolutionError)):
+            solution = read_point(point, f"point {i}", graph)
+            solutions.append(solution)
+            if point["message"]:
+                messages[solution.strategy, solution.budget] = point["message"]
+        own = _own_points(document.get("own_points", []), graph)
+        claimed = [(f"point {i}", solution) for i, solution in enumerate(solutions)]
+        require_unrefuted(graph, claimed, [point.schedule for point in own if point.schedule is not None])
+        return Frontier(graph, tuple(solutions), messages, read_seconds(document, "the sweep file"), own)
 
     def __str__(self) -> str:
         rows = [COLUMNS, *map(_row, self.solutions)]
@@ -367,7 +341,9 @@ def extend_frontier(
     for new in solutions:
         old = best.get((new.strategy, new.budget))
         if old is not None and old is not new:
-            best[new.strategy, new.budget] = _better(old, new)
+            # the points of a sweep come again and again, each time with all the seconds that were spent on them
+            seconds = max(old.seconds, new.seconds)
+            best[new.strategy, new.budget] = dataclasses.replace(merge_solutions(old, new), seconds=seconds)
         elif new.schedule is not None or new.lower_bound is not None or new.status is Status.INFEASIBLE:
             best[new.strategy, new.budget] = new
     place = {name: i for i, name in enumerate(STRATEGIES)}
@@ -383,12 +359,6 @@ def extend_frontier(
     for point in (*made.solutions, *made.nondominated()):
         _prime(point)
     return made
-
-
-def _better(old: Solution, new: Solution) -> Solution:
-    """What two answers to the same question say together."""
-    # the points of a sweep come again and again, each time with all the seconds that were spent on them
-    return dataclasses.replace(merge_solutions(old, new), seconds=max(old.seconds, new.seconds))
 
 
 def _prime(point: Solution) -> None:
