@@ -242,11 +242,7 @@ class CachingAllocator:
         return free.pop(at)[2]
 
     def _taken(self, pool: Pool, size: int) -> Block:
-        """A block with new memory, in no list; cached segments go back where the driver has none.
-
-        Raises:
-            OutOfMemoryError: if that was not enough.
-        """
+        """A block with new memory, in no list; cached segments go back where the driver has none."""
         block = self._new(pool, size)
         if block is None and self._release_oversize(pool, size):
             block = self._new(pool, size)

@@ -19,7 +19,7 @@ from remat_explorer.quantities import format_bytes, format_overhead, format_shar
 from remat_explorer.solvers import STRATEGIES, Frontier
 from remat_explorer.solvers.registry import method_of
 from remat_explorer.solvers.solution import Solution, Status
-from remat_explorer.solvers.sweeps.own_points import OwnPoint, bound_at, proves_infeasible
+from remat_explorer.solvers.sweeps.own_points import OwnPoint, bound_at, rules_out_budget
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -251,7 +251,7 @@ def bound_steps(frontier: Frontier) -> tuple[np.ndarray, np.ndarray]:
 
 def largest_infeasible(frontier: Frontier) -> int | None:
     """The largest budget in bytes within which no schedule with stages exists, or None where none is known."""
-    return max((solution.budget for solution in frontier.solutions if proves_infeasible(solution)), default=None)
+    return max((solution.budget for solution in frontier.solutions if rules_out_budget(solution)), default=None)
 
 
 def describe(point: Solution) -> str:

@@ -336,11 +336,7 @@ def _read(question: Question) -> _Kept | None:
 
 
 def _require_believable(question: Question, solution: Solution) -> None:
-    """Refuse "infeasible" where it cannot be proven at once, and a bound that a schedule refutes.
-
-    Raises:
-        SolutionError: if it is not to be believed.
-    """
+    """Refuse "infeasible" where it cannot be proven at once, and a bound that a schedule refutes."""
     if solution.status is Status.INFEASIBLE:
         if not is_proven_infeasible(question.graph, question.strategy, question.budget):
             raise SolutionError("it says that nothing fits, which is not proven at once")

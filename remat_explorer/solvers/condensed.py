@@ -158,6 +158,18 @@ class Condensed:
             read[list(inputs)] = True
         return read
 
+    def spread(self, S: np.ndarray, stays: np.ndarray) -> np.ndarray:
+        """S of values from S of groups; persistent values are there where ``stays`` says so, unread ones nowhere."""
+        graph = self.graph
+        spread = np.zeros((len(S), len(graph.values)), dtype=S.dtype)
+        group_of = {(int(graph.producer[v]), graph.readers[v]): group for group, v in enumerate(self.member)}
+        for v in range(len(graph.values)):
+            if graph.persistent[v]:
+                spread[:, v] = stays[:, v]
+            elif graph.readers[v]:
+                spread[:, v] = S[:, group_of[int(graph.producer[v]), graph.readers[v]]]
+        return spread
+
     @cached_property
     def operation_bytes(self) -> np.ndarray:
         """Memory that stage k needs at least, for operation k alone: its inputs, outputs and transient bytes.

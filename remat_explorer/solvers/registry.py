@@ -124,14 +124,7 @@ def _plugged_in(taken: Container[str]) -> dict[str, Method]:
 
 
 class _PluggedIn:
-    """A `Method` of another package, loaded by the first look at one of its attributes.
-
-    Args:
-        entry: of the group `GROUP`.
-
-    Raises:
-        SolverError: from every use, if the entry point cannot be loaded or is no `Method`; it names the package.
-    """
+    """A `Method` of another package, loaded by the first look at one of its attributes; an error names the package."""
 
     def __init__(self, entry: EntryPoint) -> None:
         self._entry = entry

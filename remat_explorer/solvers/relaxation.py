@@ -109,7 +109,7 @@ def _checkmate(condensed: Condensed, budget: int, solver: str, rows: StageRows) 
         stays = np.arange(rows.count)[:, None] // rows.splits > condensed.graph.producer
     else:
         stays = np.append(outcome.values, 0.0)[problem.D][:, condensed.graph.producer]
-    return Relaxation(condensed.graph, outcome.bound / problem.cost_scale, R, _values(condensed, S, stays))
+    return Relaxation(condensed.graph, outcome.bound / problem.cost_scale, R, condensed.spread(S, stays))
 
 
 def _liveness(condensed: Condensed, budget: int, solver: str, rows: StageRows) -> Relaxation:
@@ -119,20 +119,7 @@ def _liveness(condensed: Condensed, budget: int, solver: str, rows: StageRows) -
     if relaxed.R is None or relaxed.S is None:
         return Relaxation(condensed.graph, relaxed.bound, None, None)
     stays = np.arange(condensed.n)[:, None] > condensed.graph.producer
-    return Relaxation(condensed.graph, relaxed.bound, relaxed.R, _values(condensed, relaxed.S, stays))
-
-
-def _values(condensed: Condensed, S: np.ndarray, stays: np.ndarray) -> np.ndarray:
-    """S of values from S of groups; persistent values are there where ``stays`` says so, unread ones nowhere."""
-    graph = condensed.graph
-    spread = np.zeros((len(S), len(graph.values)))
-    group_of = {(int(graph.producer[v]), graph.readers[v]): group for group, v in enumerate(condensed.member)}
-    for v, value in enumerate(graph.values):
-        if value.persistent:
-            spread[:, v] = stays[:, v]
-        elif graph.readers[v]:
-            spread[:, v] = S[:, group_of[int(graph.producer[v]), graph.readers[v]]]
-    return spread
+    return Relaxation(condensed.graph, relaxed.bound, relaxed.R, condensed.spread(relaxed.S, stays))
 
 
 FORMULATIONS = {  # what solves it, whether it has stages, and whether they may be split

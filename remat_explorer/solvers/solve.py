@@ -271,11 +271,7 @@ def within_reserved(
 
 
 def _widest(points: list[int]) -> tuple[int, int]:
-    """The width and the middle of the widest gap between points in ascending order.
-
-    >>> _widest([0, 10, 40, 50])
-    (30, 25)
-    """
+    """The width and the middle of the widest gap between points in ascending order."""
     return max((right - left, (left + right) // 2) for left, right in pairwise(points))
 
 

@@ -17,7 +17,7 @@ from remat_explorer.quantities import format_bytes, format_overhead, format_seco
 from remat_explorer.solvers.registry import default_strategy
 from remat_explorer.solvers.solution import Solution, Status
 from remat_explorer.solvers.sweeps.frontier import extend_frontier
-from remat_explorer.solvers.sweeps.own_points import OwnPoint, proves_infeasible
+from remat_explorer.solvers.sweeps.own_points import OwnPoint, rules_out_budget
 
 
 def show_schedule(state: State, schedule, solution: Solution | None) -> None:
@@ -253,7 +253,7 @@ def explain_none_known(state: State, budget: int) -> str:
     if smallest is not None and budget < smallest.lower_bound:
         reason = smallest.explain_infeasible(default_strategy(smallest.schedule.graph), budget)
         text = f"{reason[0].upper()}{reason[1:]}"
-    elif any(solution.budget >= budget and proves_infeasible(solution) for solution in solutions):
+    elif any(solution.budget >= budget and rules_out_budget(solution) for solution in solutions):
         text = f"No schedule fits into {format_bytes(budget)} (proven)"
     elif smallest is not None:
         text += (

@@ -156,11 +156,7 @@ def parse_ablation(
 def _require_unrefuted(
     graph: Graph, solutions: Mapping[tuple[Kinds, int], Solution], smallest: Mapping[Kinds, SmallestBudget]
 ) -> None:
-    """Refuse bounds, on costs or on bytes, that the schedule of a set with no other kinds refutes.
-
-    Raises:
-        SolutionError: naming the claim.
-    """
+    """Refuse bounds, on costs or on bytes, that the schedule of a set with no other kinds refutes."""
     schedules = [(kinds, least.schedule) for kinds, least in smallest.items()]
     schedules += [(kinds, point.schedule) for (kinds, _), point in solutions.items() if point.schedule is not None]
     for kinds in dict.fromkeys((*smallest, *(kinds for kinds, _ in solutions))):

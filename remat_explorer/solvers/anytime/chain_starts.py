@@ -98,10 +98,7 @@ def chain_guides(condensed: Condensed, budget: int, over: Callable[[], bool] = l
 
 
 def _held(chain: Chain, kept: list[frozenset[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """What is held as `guides_to` takes it: a row for the part of each block, and the last one for the first sweep.
-
-    A block's own values, and those of the backward pass, are left to the walk.
-    """
+    """What is held as `guides_to` takes it: a row for the part of each block, and the last one for the first sweep."""
     condensed = chain.condensed
     start = sum(map(len, chain.forward))
     held = np.where(condensed.producer < start, 0.0, 0.5) * np.ones((len(kept), 1))

@@ -80,12 +80,7 @@ def main() -> int:
 
 
 def _wait_ahead(channel: TextIO, descriptor: int | None = None) -> bool:
-    """Load everything and wait for a request; whether this is a worker that was forked meanwhile.
-
-    Args:
-        channel: for messages.
-        descriptor: of the socket on which it can be asked to fork, if any.
-    """
+    """Load everything and wait for a request; whether this is a worker that was forked meanwhile, by that socket."""
     requests = None if descriptor is None else socket.socket(fileno=descriptor)
 
     def tell(progress: Progress) -> None:

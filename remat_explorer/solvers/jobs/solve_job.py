@@ -240,11 +240,7 @@ class SolveJob:
             self._finished.set()
 
     def _wait_for_worker(self) -> WorkerProcess | None:
-        """A worker, once there is one; None if nobody waits for the answer any more.
-
-        Raises:
-            SolverError: if the process cannot be started, or none is ready in time.
-        """
+        """A worker, once there is one; None if nobody waits for the answer any more."""
         ends = time.monotonic() + STARTING
         while not self._cancelled:
             if time.monotonic() > ends:
@@ -312,12 +308,7 @@ class SolveJob:
             self._news.append(progress)
 
     def _settle(self, failure: str, ending: str) -> None:
-        """Decide the answer once the worker is gone.
-
-        Args:
-            failure: what the worker itself said went wrong, or "".
-            ending: how the process ended.
-        """
+        """Decide the answer once the worker is gone: what it said went wrong, or "", and how the process ended."""
         question, seconds = self._question, time.monotonic() - self._since
         if self._solution is None:
             last, searched_to_the_end = self._last, bool(not failure and self._overdue and self._began)

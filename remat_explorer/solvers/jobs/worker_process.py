@@ -156,12 +156,7 @@ def fork_until_asked(requests: socket.socket) -> bool:
 
 
 def _fork(descriptors: list[int], others: list[int]) -> int | None:
-    """Fork a worker: 0 in it, its id in the process that waits, None where the system does not allow it.
-
-    Args:
-        descriptors: input, output, errors and control socket of the worker.
-        others: control sockets of other workers.
-    """
+    """Fork a worker: 0 in it, its id in the process that waits, None where the system does not allow it."""
     control = descriptors[STANDARD]
     try:
         process = os.fork()

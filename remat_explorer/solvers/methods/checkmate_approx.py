@@ -61,7 +61,8 @@ def solve_checkmate_approx(
     >>> answer.schedule is None or answer.schedule.cost >= 17
     True
     """
-    epsilon, threshold = _require_epsilon(epsilon), _require_threshold(threshold)
+    epsilon = _require_epsilon(epsilon)
+    threshold = _below_one("threshold", threshold, "a number from 0 to less than 1, such as 0.5")
     condensed = Condensed.of(graph)
     room = reduced_budget(graph, budget, epsilon)
     relaxed = solve_linear_program(condensed, room, limits)
@@ -111,7 +112,8 @@ def solve_checkmate_approx_random(
     Raises:
         SolverError: if an option has no such value, an operation has several implementations, or the back end fails.
     """
-    samples, seed, epsilon = _require_samples(samples), _require_seed(seed), _require_epsilon(epsilon)
+    samples, seed = _whole("samples", samples, 1, ", such as 100"), _whole("seed", seed, 0)
+    epsilon = _require_epsilon(epsilon)
     room = reduced_budget(graph, budget, epsilon)
     relaxed = solve_linear_program(Condensed.of(graph), room, limits)
     bound = relaxed.bound if room == budget else graph.total_cost
@@ -220,36 +222,23 @@ SEARCHED = Method(
 )
 
 
+def _below_one(name: str, given: object, what: str) -> float:
+    """An option that lies from 0 to less than 1."""
+    number = _number(given)
+    if number is None or not 0 <= number < 1:
+        raise SolverError(f"{name} is {shown(given)}; expected {what}")
+    return number
+
+
 def _require_epsilon(epsilon: object) -> float:
-    """The allowance, if it is a share of the budget."""
-    number = _number(epsilon)
-    if number is None or not 0 <= number < 1:
-        raise SolverError(
-            f"epsilon is {shown(epsilon)}; expected a share of the budget from 0 to less than 1, such as 0.1"
-        )
-    return number
+    return _below_one("epsilon", epsilon, "a share of the budget from 0 to less than 1, such as 0.1")
 
 
-def _require_threshold(threshold: object) -> float:
-    """The threshold above which a value is retained, if it lies from 0 to less than 1."""
-    number = _number(threshold)
-    if number is None or not 0 <= number < 1:
-        raise SolverError(f"threshold is {shown(threshold)}; expected a number from 0 to less than 1, such as 0.5")
-    return number
-
-
-def _require_samples(samples: object) -> int:
-    """The number of samples, if there is at least one."""
-    if isinstance(samples, bool) or not isinstance(samples, numbers.Integral) or samples < 1:
-        raise SolverError(f"samples is {shown(samples)}; expected a whole number of at least 1, such as 100")
-    return int(samples)
-
-
-def _require_seed(seed: object) -> int:
-    """The seed of the random numbers, if it is a whole number of at least 0."""
-    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
-        raise SolverError(f"seed is {shown(seed)}; expected a whole number of at least 0")
-    return int(seed)
+def _whole(name: str, given: object, least: int, such: str = "") -> int:
+    """An option that is a whole number of at least ``least``."""
+    if isinstance(given, bool) or not isinstance(given, numbers.Integral) or given < least:
+        raise SolverError(f"{name} is {shown(given)}; expected a whole number of at least {least}{such}")
+    return int(given)
 
 
 def _number(given: object) -> float | None:

@@ -164,15 +164,7 @@ def minimal_row(condensed: Condensed, t: int, kept: np.ndarray, later: np.ndarra
 
 def values_of(condensed: Condensed, S: np.ndarray) -> np.ndarray:
     """S of values from S of groups, bool of shape (n, values): persistent values stay, unread ones are not retained."""
-    graph = condensed.graph
-    spread = np.zeros((condensed.n, len(graph.values)), dtype=bool)
-    group_of = {(int(graph.producer[v]), graph.readers[v]): group for group, v in enumerate(condensed.member)}
-    for v in range(len(graph.values)):
-        if graph.persistent[v]:
-            spread[int(graph.producer[v]) + 1 :, v] = True
-        elif graph.readers[v]:
-            spread[:, v] = S[:, group_of[int(graph.producer[v]), graph.readers[v]]]
-    return spread
+    return condensed.spread(np.asarray(S, dtype=bool), np.arange(condensed.n)[:, None] > condensed.graph.producer)
 
 
 def schedule_of(condensed: Condensed, S: np.ndarray) -> Schedule:

@@ -107,10 +107,7 @@ def _persistent(graph: Graph, k: int) -> set[int]:
 def _cheapest(
     graph: Graph, k: int, codes: Collection[int], there: set[int], read: set[int], living: set[int]
 ) -> int | None:
-    """The cheapest of the implementations that read only what is there and write all that is read.
-
-    Those that may run in place only overwrite nothing that lives on.
-    """
+    """The cheapest of the implementations that read only what is there, and write all that is read."""
     able = [
         code
         for code, way in enumerate(graph.operations[k].implementations, 1)

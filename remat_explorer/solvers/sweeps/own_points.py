@@ -175,12 +175,12 @@ def assess_schedule(
     )
 
 
-def proves_infeasible(solution: Solution) -> bool:
+def rules_out_budget(solution: Solution) -> bool:
     """Whether a solution proves that no schedule with stages fits into its budget, of whichever strategy.
 
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.solvers.solve import solve
-    >>> proves_infeasible(solve(linear(8), 2)), proves_infeasible(solve(linear(8), 2, "checkpoint-all"))
+    >>> rules_out_budget(solve(linear(8), 2)), rules_out_budget(solve(linear(8), 2, "checkpoint-all"))
     (True, False)
     """
     method = method_of(solution.strategy)
