@@ -16,10 +16,7 @@ from report import publish
 
 import remat_explorer as rx
 from remat_explorer.graph import Graph
-from remat_explorer.solvers import checkpoint_all_peak
-from remat_explorer.solvers.condensed import largest_operation
-from remat_explorer.solvers.search.compilation import warm_up
-from remat_explorer.solvers.solution import Status
+from remat_explorer.solvers import Status, checkpoint_all_peak, largest_operation, warm_up
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 COLUMNS = ("graph", "n", "f", "problem (9) s", "its status", "optimal s", "its status", "times faster", "same optimum")

@@ -11,12 +11,12 @@ from torch import nn
 from torch._functorch import config
 
 import remat_explorer as rx
-from remat_explorer.capture.model_placement import exact_kernels, place
+from remat_explorer.capture import exact_kernels, place
 from remat_explorer.errors import RematError
 from remat_explorer.graph import Graph
 from remat_explorer.models.decoder import reported_llama
+from remat_explorer.runtime import PeerMeasurement
 from remat_explorer.runtime.comparison import FinalState, compare
-from remat_explorer.runtime.peers import PeerMeasurement
 from remat_explorer.runtime.plan_bench import PlanBench
 from remat_explorer.solvers import checkpoint_all_peak
 from reproduction.judge import Contender

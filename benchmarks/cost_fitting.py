@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from p100_measurements import Measured
 
-from remat_explorer.capture.devices import find_device
+from remat_explorer.capture import find_device
 from remat_explorer.capture.predicted_costs import SHARES, Shares, kernel_time
 
 DEVICE = find_device("P100")

@@ -28,7 +28,7 @@ from p100_measurements import NETWORKS, TABLE, Measured, Network, extract, netwo
 from report import publish, table
 
 import remat_explorer as rx
-from remat_explorer.capture.devices import find_device
+from remat_explorer.capture import find_device
 from remat_explorer.capture.predicted_costs import SHARES, roofline
 from remat_explorer.documents import write_text
 from remat_explorer.graph import Graph

@@ -46,11 +46,10 @@ from report import RESULTS, publish
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import remat_explorer as rx
 from remat_explorer.cache_folder import ENVIRONMENT
-from remat_explorer.capture.memory_meter import memory_meter
-from remat_explorer.capture.model_placement import exact_kernels
+from remat_explorer.capture import exact_kernels, memory_meter
 from remat_explorer.errors import RematError
 from remat_explorer.plan import Plan
-from remat_explorer.runtime.interpreter import Interpreter
+from remat_explorer.runtime import Interpreter
 from tests.runtime.exactness import CPU, Exactness
 from tests.runtime.playing import play, reduced
 from tests.runtime.random_kinds import RANDOM_KINDS, random_case

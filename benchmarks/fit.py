@@ -18,7 +18,7 @@ from large import apart
 from report import publish
 
 import remat_explorer as rx
-from remat_explorer.solvers.search.planner import load_search
+from remat_explorer.solvers import load_search
 
 CASES = ["llama3_8b:24 GB", "llama3_8b:80 GB", "llama3_70b:640 GB"]
 COLUMNS = ("model", "memory", "parameters", "operations", "verdict", "seconds", "processor s", "GB")

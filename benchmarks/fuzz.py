@@ -26,8 +26,8 @@ from hypothesis import strategies as st
 from report import publish
 
 import remat_explorer as rx
-from remat_explorer.graph.file import dump_graph
-from remat_explorer.solvers.search.compilation import warm_up
+from remat_explorer.graph import dump_graph
+from remat_explorer.solvers import warm_up
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

@@ -32,8 +32,7 @@ import remat_explorer as rx
 from remat_explorer import models
 from remat_explorer.instances import linear
 from remat_explorer.quantities import format_share
-from remat_explorer.solvers import Progress
-from remat_explorer.solvers.search.planner import load_search
+from remat_explorer.solvers import Progress, load_search
 
 SHARES = {"a fifth": 0.2, "smallest": 0.0}  # of the way from the smallest known budget to keeping everything
 FIRST = ((5_000, 3.0), (15_000, 10.0))  # operations, and seconds to a first schedule for up to so many

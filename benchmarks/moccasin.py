@@ -17,9 +17,8 @@ from typing import Any
 from report import publish
 
 import remat_explorer as rx
-from remat_explorer.solvers import checkpoint_all_peak
-from remat_explorer.solvers.base import Incumbent, Limits
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers import Condensed, Limits, checkpoint_all_peak
+from remat_explorer.solvers.base import Incumbent
 from remat_explorer.solvers.methods.moccasin import CpSatProcess
 
 COUNTING = 5.0  # seconds, in which the program is written

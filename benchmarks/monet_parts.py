@@ -16,9 +16,7 @@ from monet_ways import Course, Way, entry_of, peak_beside, ways_of
 
 import remat_explorer as rx
 from remat_explorer.errors import RematError
-from remat_explorer.solvers import checkpoint_all_peak
-from remat_explorer.solvers.memory_at_overhead.memory_search import memory_at_overhead
-from remat_explorer.solvers.solution import Solution, Status
+from remat_explorer.solvers import Solution, Status, checkpoint_all_peak, memory_at_overhead
 
 OVERHEAD = 0.10  # of table 1
 TABLE_ONE = {"checkmate-d": 0.2, "checkmate-o": 0.1, "monet, exact": 0.2, "monet": 0.5}  # parts of its time

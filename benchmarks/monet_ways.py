@@ -13,10 +13,7 @@ from typing import Any
 import remat_explorer as rx
 from remat_explorer.errors import RematError
 from remat_explorer.graph import Graph
-from remat_explorer.solvers import checkpoint_all_peak
-from remat_explorer.solvers.base import Progress
-from remat_explorer.solvers.monet.selections import default_selection, fastest_selection
-from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers import Progress, Solution, checkpoint_all_peak, default_selection, fastest_selection
 
 CLOSE = (0.05, 0.01)  # of the best schedule, for solver times
 

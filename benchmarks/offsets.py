@@ -25,12 +25,10 @@ from typing import Any
 from report import publish
 
 import remat_explorer as rx
-from remat_explorer.offsets import Arena, Rectangles, place_rectangles
-from remat_explorer.offsets.placement import ALIGNMENT
+from remat_explorer.offsets import ALIGNMENT, Arena, Rectangles, place_rectangles
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_share
-from remat_explorer.solvers import checkpoint_all
-from remat_explorer.solvers.search.compilation import warm_up
+from remat_explorer.solvers import checkpoint_all, warm_up
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 INSTANCES, ROOM = "ABCDEFGHIJK", 1048576

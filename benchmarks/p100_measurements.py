@@ -19,8 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Node
 
 import remat_explorer as rx
-from remat_explorer.capture import trace
-from remat_explorer.capture.captured_program import Program
+from remat_explorer.capture import Program, trace
 from remat_explorer.capture.convolution_arguments import ConvolutionArguments, is_backward, wanted_gradients
 from remat_explorer.capture.predicted_costs import Work, works_of
 from remat_explorer.errors import RematError

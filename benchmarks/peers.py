@@ -19,7 +19,7 @@ from report import publish
 import remat_explorer as rx
 from remat_explorer.models import LoadedModel
 from remat_explorer.quantities import format_bytes, format_overhead
-from remat_explorer.runtime.peers import PeerMeasurement
+from remat_explorer.runtime import PeerMeasurement
 
 # Small, but not so small that weights and their gradients alone decide the peak, as they do for transformers at any
 # size that a CPU runs in a second.

@@ -27,14 +27,14 @@ from report import publish
 from torch import nn
 
 import remat_explorer as rx
-from remat_explorer.capture.model_placement import exact_kernels, place
+from remat_explorer.capture import exact_kernels, place
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead
 from remat_explorer.runtime.checkpoint_policy import Policy
 from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.peers.peer_comparison import Autograd, PeerBench
 from remat_explorer.runtime.peers.policy_loader import apply_policy
-from remat_explorer.solvers.methods.regions import Region, layers_of
+from remat_explorer.solvers import Region, layers_of
 
 CASES = ["llama:4:4:64", "gpt2:3:4:64", "gpt2-dropout:3:4:64"]
 COLUMNS = ("model", "every n", "peak", "off", "cost", "policy: peak", "off", "cost", "optimum", "bound", "saved")

@@ -11,8 +11,7 @@ import numpy as np
 
 from remat_explorer.checker import check
 from remat_explorer.errors import ScheduleError
-from remat_explorer.explanations import alive_at
-from remat_explorer.explanations.wording import cost_text, listed
+from remat_explorer.explanations import alive_at, cost_text, listed
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_seconds
 

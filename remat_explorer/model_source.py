@@ -64,8 +64,7 @@ def capture_source(source: Source, costs: str | None = None, options: CaptureOpt
         CaptureError: if it is no static training graph.
         UnknownNameError: if no rates of such a device are known.
     """
-    from remat_explorer.capture import capture
-    from remat_explorer.capture.fake_tensors import fake_tensor_mode
+    from remat_explorer.capture import capture, fake_tensor_mode
 
     with fake_tensor_mode():
         args = source.make_args()

@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remat_explorer.documents import write_text
-from remat_explorer.figures.byte_axis import ByteAxis
-from remat_explorer.figures.palette import Theme, palette
-from remat_explorer.figures.tradeoff import mark
+from remat_explorer.figures import ByteAxis, Theme, mark, palette
 from remat_explorer.plain_text import in_figure
 from remat_explorer.quantities import format_bytes, format_overhead
-from remat_explorer.report.contents import drawing
-from remat_explorer.report.html import facts, paragraph, table, whole_page
+from remat_explorer.report import drawing, facts, paragraph, table, whole_page
 from reproduction.judge import OURS, Verdict
 
 if TYPE_CHECKING:

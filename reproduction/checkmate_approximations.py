@@ -22,10 +22,7 @@ from typing import TYPE_CHECKING, Any
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_seconds, format_share
-from remat_explorer.solvers import Progress, checkpoint_all_peak, solve
-from remat_explorer.solvers.condensed import largest_operation
-from remat_explorer.solvers.search.compilation import warm_up
-from remat_explorer.solvers.solution import Solution, Status
+from remat_explorer.solvers import Progress, Solution, Status, checkpoint_all_peak, largest_operation, solve, warm_up
 from reproduction.drawing import bars
 from reproduction.item import Cancelled, Item, Outcome, Settings, Tell, progress_listener
 from reproduction.layer_graphs import LAYERS, layer_graph, moves_charged

@@ -20,8 +20,7 @@ from remat_explorer.documents import pack_rows
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers import STRATEGIES, checkpoint_all, max_batch
-from remat_explorer.solvers.methods.chen import articulation_split_points
+from remat_explorer.solvers import STRATEGIES, articulation_split_points, checkpoint_all, max_batch
 from reproduction.drawing import bars
 from reproduction.item import Cancelled, Item, Outcome, Settings, Tell, progress_listener
 from reproduction.layer_graphs import layer_graph, published_batches

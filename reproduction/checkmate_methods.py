@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from remat_explorer.instances import linear
 from remat_explorer.quantities import format_overhead, format_share
-from remat_explorer.solvers import STRATEGIES, Frontier, Sweep
-from remat_explorer.solvers.method import row as row_of_method
-from remat_explorer.solvers.methods.griewank import binomial_schedule, forward_steps
-from remat_explorer.solvers.solution import Status
+from remat_explorer.solvers import STRATEGIES, Frontier, Status, Sweep, binomial_schedule, forward_steps
+from remat_explorer.solvers import row as row_of_method
 from reproduction.checkmate_largest_batch import kept_for_good_peak
 from reproduction.drawing import side_by_side, text_table
 from reproduction.item import Cancelled, Item, Outcome, Settings, Tell

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.quantities import format_bytes, format_seconds, format_share
-from remat_explorer.solvers import STRATEGIES, checkpoint_all_peak, relax, solve
-from remat_explorer.solvers.solution import Status
+from remat_explorer.solvers import STRATEGIES, Status, checkpoint_all_peak, relax, solve
 from reproduction.drawing import bars
 from reproduction.item import Cancelled, Item, Outcome, Settings, Tell, progress_listener
 

@@ -14,19 +14,22 @@ import numpy as np
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_overhead, format_share
-from remat_explorer.solvers import checkpoint_all_peak, solve
-from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.condensed import Condensed, largest_operation
-from remat_explorer.solvers.methods.checkmate_approx import EPSILON, THRESHOLD
-from remat_explorer.solvers.methods.two_phase_rounding import (
+from remat_explorer.solvers import (
+    EPSILON,
+    THRESHOLD,
+    Condensed,
+    Limits,
     Scatter,
+    Solution,
+    checkpoint_all_peak,
+    largest_operation,
     naive_rounding,
     reduced_budget,
     round_deterministically,
     scatter,
+    solve,
     solve_linear_program,
 )
-from remat_explorer.solvers.solution import Solution
 from reproduction.checkmate_approximations import budget_at
 from reproduction.drawing import bars, side_by_side
 from reproduction.item import Cancelled, Item, Outcome, Settings, Tell, progress_listener

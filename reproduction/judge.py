@@ -17,9 +17,7 @@ from remat_explorer.checker import check_schedule
 from remat_explorer.errors import ExecutionError, GraphError, SolverError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers import STRATEGIES, Frontier, solve, sweep
-from remat_explorer.solvers.solution import Solution, Status
-from remat_explorer.solvers.sweeps.own_points import bound_at
+from remat_explorer.solvers import STRATEGIES, Frontier, Solution, Status, bound_at, solve, sweep
 
 OURS = "optimal"
 WAYS: Mapping[str, tuple[dict[str, Any], ...]] = {

@@ -9,10 +9,14 @@ from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers import checkpoint_all, checkpoint_all_peak, solve
-from remat_explorer.solvers.monet.selections import default_selection
-from remat_explorer.solvers.registry import default_strategy
-from remat_explorer.solvers.solution import relative_gap
+from remat_explorer.solvers import (
+    checkpoint_all,
+    checkpoint_all_peak,
+    default_selection,
+    default_strategy,
+    relative_gap,
+    solve,
+)
 from reproduction.item import Cancelled, Item, Outcome, Settings, Tell, progress_listener
 from reproduction.monet_networks import choice_graph
 from reproduction.p100 import GIB, p100_graph
@@ -71,7 +75,7 @@ def row_of(way: str, schedule: Schedule, bound: float | None, budget: int) -> di
 
 def rows_of(schedules: dict[str, Schedule]) -> list[dict[str, Any]]:
     """One row for each layer: bytes kept less than by another schedule, and cost taken more, as a share of one pass."""
-    from remat_explorer.figures.case_study import case_study_of
+    from remat_explorer.figures import case_study_of
 
     if JOINT not in schedules:
         return []

@@ -75,8 +75,7 @@ def profiled_convolution(settings: Settings, progress: Tell, device: str = "auto
     import torch
     from torch import nn
 
-    from remat_explorer.capture import capture, profile
-    from remat_explorer.capture.model_placement import torch_device
+    from remat_explorer.capture import capture, profile, torch_device
 
     target, (before, after), side = torch_device(device), CHANNELS[settings], SIDE[settings]
     first, second = nn.Conv2d(before, before, 3, padding=1), nn.Conv2d(before, after, 3, padding=1)
@@ -100,7 +99,7 @@ def convolution_of(graph: Graph, module: str) -> int:
         graph: a captured graph.
         module: its path.
     """
-    from remat_explorer.figures.convolution_algorithms import is_convolution
+    from remat_explorer.figures import is_convolution
 
     return next(
         k
@@ -116,7 +115,7 @@ def rows_of(schedule: Schedule, operation: int) -> list[dict[str, Any]]:
         schedule: of a graph whose implementations were measured.
         operation: the forward convolution.
     """
-    from remat_explorer.figures.convolution_algorithms import parts_of
+    from remat_explorer.figures import parts_of
 
     return [
         {"part": part.title, "implementation": one.name, "kind": one.kind, "seconds": one.cost}
@@ -151,7 +150,7 @@ def _point(row: Mapping[str, Any]) -> str:
 def _draw(rows: Sequence[Mapping[str, Any]]) -> Figure:
     from plotly import graph_objects as go
 
-    from remat_explorer.figures.palette import palette
+    from remat_explorer.figures import palette
 
     hues = palette("light").hues
     figures, titles = [], []

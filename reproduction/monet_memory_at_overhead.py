@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead
-from remat_explorer.solvers import checkpoint_all_peak, memory_at_overhead
-from remat_explorer.solvers.monet.selections import default_selection
+from remat_explorer.solvers import checkpoint_all_peak, default_selection, memory_at_overhead
 from reproduction.drawing import bars
 from reproduction.item import Cancelled, Item, Outcome, Settings, Tell, progress_listener
 from reproduction.monet_networks import NETWORKS, ON_P100, PUBLISHED, choice_graph

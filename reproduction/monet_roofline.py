@@ -12,10 +12,19 @@ from typing import Any
 
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_overhead, format_share
-from remat_explorer.solvers import Ablation, ablation, checkpoint_all_peak, solve
-from remat_explorer.solvers.ablation.ablation_result import ALL, NONE, called
-from remat_explorer.solvers.monet.selections import default_selection, fastest_selection
-from remat_explorer.solvers.solution import Solution, relative_gap
+from remat_explorer.solvers import (
+    ALL,
+    NONE,
+    Ablation,
+    Solution,
+    ablation,
+    called,
+    checkpoint_all_peak,
+    default_selection,
+    fastest_selection,
+    relative_gap,
+    solve,
+)
 from reproduction.item import Cancelled, Item, Outcome, Settings, Tell, name_list, progress_listener
 from reproduction.monet_networks import NETWORKS, PUBLISHED, by_network, choice_graph, overhead_curves
 

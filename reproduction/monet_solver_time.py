@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_share
-from remat_explorer.solvers import Progress, checkpoint_all_peak, solve
-from remat_explorer.solvers.monet.selections import default_selection
+from remat_explorer.solvers import Progress, checkpoint_all_peak, default_selection, solve
 from reproduction.drawing import bars
 from reproduction.item import Cancelled, Item, Outcome, Settings, Tell
 from reproduction.monet_networks import NETWORKS, ON_P100, PUBLISHED, choice_graph

@@ -25,13 +25,11 @@ from itertools import pairwise
 from typing import Any
 
 from remat_explorer.errors import GraphError, UnknownNameError
-from remat_explorer.graph import Graph, Implementation, Operation
-from remat_explorer.graph.rules import stands_in
+from remat_explorer.graph import Graph, Implementation, Operation, stands_in
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_overhead, format_share
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers import solve
-from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers import Solution, solve
 from reproduction.item import Cancelled, Tell, progress_listener
 from reproduction.layer_graphs import DATA
 

@@ -15,8 +15,8 @@ import remat_explorer as rx
 from gpu_parts.memory import emptied, quiet
 from gpu_parts.schedules import packed_graph
 from gpu_parts.work import Work
+from remat_explorer.capture import torch_device
 from remat_explorer.capture.implementations import cudnn_plans
-from remat_explorer.capture.model_placement import torch_device
 
 CONVOLUTIONS = {  # channels in, channels out, kernel, stride, pixels, batch: of ResNet-50
     "3 x 3, 64 to 64 channels at 56 pixels": (64, 64, 3, 1, 56, 128),

@@ -21,8 +21,7 @@ from gpu_parts.models import Loaded
 from gpu_parts.schedules import on_graph
 from gpu_parts.supervising import FOLDER
 from gpu_parts.work import Work
-from remat_explorer.capture import trace
-from remat_explorer.capture.model_placement import torch_device
+from remat_explorer.capture import torch_device, trace
 
 MODELS = {"resnet18": (32, 224, None), "gpt2": (2, None, 256), "unet_monet": (2, 96, None)}
 TINY_MODELS = {"residual_net": (2, 32, None)}

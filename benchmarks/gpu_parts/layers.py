@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpu_parts.schedules import on_graph, unpacked
-from remat_explorer.figures.case_study import case_study_of
+from remat_explorer.figures import case_study_of
 from remat_explorer.graph import Graph
 from remat_explorer.solvers import checkpoint_all
 

@@ -22,14 +22,11 @@ from gpu_parts.record import STOPPED
 from gpu_parts.schedules import SHARES, Given, Schedules, Share, given, packed, packed_graph
 from gpu_parts.work import Work
 from remat_explorer.allocator import predict_allocator
-from remat_explorer.capture import trace
-from remat_explorer.capture.captured_program import Program
-from remat_explorer.capture.model_placement import exact_kernels, place, torch_device
-from remat_explorer.capture.training_step import TrainingStep
+from remat_explorer.capture import Program, TrainingStep, exact_kernels, place, torch_device, trace
 from remat_explorer.errors import RematError
+from remat_explorer.runtime import Measurement
 from remat_explorer.runtime.generated_step import generate
-from remat_explorer.runtime.measurement import Measurement
-from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers import Solution
 
 REPEATS = 2
 TIME_LIMIT = 8.0  # seconds for each schedule that is solved here

@@ -19,10 +19,9 @@ import remat_explorer as rx
 from gpu_parts.memory import emptied
 from gpu_parts.schedules import packed, packed_graph
 from gpu_parts.work import Work
+from remat_explorer.capture import torch_device
 from remat_explorer.capture.implementations import cudnn_plans
-from remat_explorer.capture.model_placement import torch_device
-from remat_explorer.solvers import checkpoint_all, checkpoint_all_peak
-from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers import Solution, checkpoint_all, checkpoint_all_peak
 from reproduction import monet_convolutions
 
 FIGURE_7 = "a convolution (Figure 7)"

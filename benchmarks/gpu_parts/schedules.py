@@ -22,11 +22,9 @@ import remat_explorer as rx
 from remat_explorer.checker import check
 from remat_explorer.documents import unpack_rows
 from remat_explorer.errors import RematError, ScheduleError, SolutionError, SolverError
-from remat_explorer.graph import Graph
-from remat_explorer.graph.file import dump_graph
+from remat_explorer.graph import Graph, dump_graph
 from remat_explorer.plan import Plan
-from remat_explorer.solvers.memory.minimum_budget import budget_of
-from remat_explorer.solvers.solution import Solution, Status
+from remat_explorer.solvers import Solution, Status, budget_of
 
 Share = str | int  # of what keeping everything takes, "smallest", or bytes
 SHARES = ("80%", "60%", "40%", "smallest")

@@ -17,9 +17,7 @@ from torch import nn
 import remat_explorer as rx
 from gpu_parts.memory import emptied
 from gpu_parts.work import Work
-from remat_explorer.capture.memory_meter import memory_meter
-from remat_explorer.capture.model_placement import exact_kernels, torch_device
-from remat_explorer.capture.stopwatch import seconds_of
+from remat_explorer.capture import exact_kernels, memory_meter, seconds_of, torch_device
 from remat_explorer.errors import RematError
 
 MODELS = {"resnet18": (64, 224, None), "gpt2": (4, None, 512)}

@@ -19,18 +19,182 @@ from typing import Any
 from torch import nn
 
 from remat_explorer.callable_module import make_callable
+from remat_explorer.capture.attributes import HOOKS, REGISTRIES, AttributeReads, Changes, InputEntry, Place
+from remat_explorer.capture.autocast import Autocast, no_autocast
+from remat_explorer.capture.bodies import body_of, in_place_bodies, view_of
+from remat_explorer.capture.captured_program import Body, Call, Program, Registers, Result
 from remat_explorer.capture.cuda_target import target_of
 from remat_explorer.capture.devices import find_device
-from remat_explorer.capture.inputs_and_outputs import Loss, loss_elsewhere, tensors_in
+from remat_explorer.capture.dry_run import TensorPlaceholder, dry_run_forward, has_placeholder, store_placeholders
+from remat_explorer.capture.eager_kernels import eager_kernels
+from remat_explorer.capture.fake_tensors import fake_tensor_mode
+from remat_explorer.capture.generated_sources import drop_source_with
+from remat_explorer.capture.graph_assembly import TRAINED, assemble, identifier, numbered
+from remat_explorer.capture.graph_rewrites import graph_results, is_random, output_node, rewrite_graph, state_bytes
+from remat_explorer.capture.in_place import IN_PLACE, OVER_GRADIENT, SWAPPED, Overwriting, fits
+from remat_explorer.capture.input_assumptions import BrokenAssumption
+from remat_explorer.capture.inputs_and_outputs import (
+    Loss,
+    OutputStructure,
+    loss_elsewhere,
+    map_leaves,
+    map_tensors,
+    tensors_in,
+)
 from remat_explorer.capture.last_capture import keep
-from remat_explorer.capture.profiling import profile
+from remat_explorer.capture.memory_meter import (
+    AllocatorBytes,
+    CudaMeter,
+    memory_meter,
+    peaks_of_process,
+    released_library_workspaces,
+)
+from remat_explorer.capture.model_checks import require_capturable
+from remat_explorer.capture.model_placement import (
+    Placement,
+    exact_kernels,
+    is_absent_cuda,
+    is_out_of_memory,
+    model_device,
+    place,
+    require_same_structure,
+    torch_device,
+)
+from remat_explorer.capture.operation_rewrites import contract, weight_gradients_first
+from remat_explorer.capture.profile_cache import Profile, name_of_call, processor_name
+from remat_explorer.capture.profiling import ProfilingRun, everything, profile
+from remat_explorer.capture.propagation import fake_mode, propagate, storage_key, tensors_of
+from remat_explorer.capture.sharded_parameters import COLLECTIVES, REDUCE_SCATTER
+from remat_explorer.capture.sharding import (
+    FAILED,
+    SOLUTION,
+    STEP,
+    DisagreementError,
+    ProcessGroup,
+    as_part_of,
+    is_sharded,
+    reshard,
+    shard_groups,
+)
+from remat_explorer.capture.snapshots import ABSENT, MISSING, PLAIN, FunctionSnapshot, Identity, Snapshot, SnapshotTaker
+from remat_explorer.capture.stopwatch import laps_on, seconds_of
+from remat_explorer.capture.storage_census import StorageCensus
+from remat_explorer.capture.storages import OperationDraft, StorageDraft, Storages, find_storages
+from remat_explorer.capture.trace_errors import first_line
 from remat_explorer.capture.tracing import trace
-from remat_explorer.capture.training_step import Example
+from remat_explorer.capture.training_step import Example, TrainingStep, detached_inputs, substitute_tensors, unwrap
+from remat_explorer.capture.variables import Variable
 from remat_explorer.capture_options import CUDA, CaptureOptions, kinds_of
 from remat_explorer.entry_checks import require_arguments
 from remat_explorer.graph import Graph
 
-__all__ = ["capture", "loss_elsewhere", "profile", "trace"]
+__all__ = [
+    "ABSENT",
+    "COLLECTIVES",
+    "FAILED",
+    "HOOKS",
+    "IN_PLACE",
+    "MISSING",
+    "OVER_GRADIENT",
+    "PLAIN",
+    "REDUCE_SCATTER",
+    "REGISTRIES",
+    "SOLUTION",
+    "STEP",
+    "SWAPPED",
+    "TRAINED",
+    "AllocatorBytes",
+    "AttributeReads",
+    "Autocast",
+    "Body",
+    "BrokenAssumption",
+    "Call",
+    "Changes",
+    "CudaMeter",
+    "DisagreementError",
+    "Example",
+    "FunctionSnapshot",
+    "Identity",
+    "InputEntry",
+    "Loss",
+    "OperationDraft",
+    "OutputStructure",
+    "Overwriting",
+    "Place",
+    "Placement",
+    "ProcessGroup",
+    "Profile",
+    "ProfilingRun",
+    "Program",
+    "Registers",
+    "Result",
+    "Snapshot",
+    "SnapshotTaker",
+    "StorageCensus",
+    "StorageDraft",
+    "Storages",
+    "TensorPlaceholder",
+    "TrainingStep",
+    "Variable",
+    "as_part_of",
+    "assemble",
+    "body_of",
+    "capture",
+    "contract",
+    "detached_inputs",
+    "drop_source_with",
+    "dry_run_forward",
+    "eager_kernels",
+    "everything",
+    "exact_kernels",
+    "fake_mode",
+    "fake_tensor_mode",
+    "find_device",
+    "find_storages",
+    "first_line",
+    "fits",
+    "graph_results",
+    "has_placeholder",
+    "identifier",
+    "in_place_bodies",
+    "is_absent_cuda",
+    "is_out_of_memory",
+    "is_random",
+    "is_sharded",
+    "laps_on",
+    "loss_elsewhere",
+    "map_leaves",
+    "map_tensors",
+    "memory_meter",
+    "model_device",
+    "name_of_call",
+    "no_autocast",
+    "numbered",
+    "output_node",
+    "peaks_of_process",
+    "place",
+    "processor_name",
+    "profile",
+    "propagate",
+    "released_library_workspaces",
+    "require_capturable",
+    "require_same_structure",
+    "reshard",
+    "rewrite_graph",
+    "seconds_of",
+    "shard_groups",
+    "state_bytes",
+    "storage_key",
+    "store_placeholders",
+    "substitute_tensors",
+    "tensors_in",
+    "tensors_of",
+    "torch_device",
+    "trace",
+    "unwrap",
+    "view_of",
+    "weight_gradients_first",
+]
 RATES_OF_CUDA = "A100"  # published rates for costs where only CUDA is named: the first of Ampere
 
 

@@ -114,7 +114,7 @@ def profile(
             try:
                 measured = _measured(program, placed, tensors, everything(graph), repeats, on_progress, cancelled)
             except OutOfMemoryError:  # the least memory that a schedule is known to take, then
-                from remat_explorer.solvers.memory.minimum_budget import minimum_budget  # a quarter of a second
+                from remat_explorer.solvers import minimum_budget
 
                 plan = Plan.of(minimum_budget(graph).schedule)
                 measured = _measured(program, placed, tensors, plan, repeats, on_progress, cancelled)

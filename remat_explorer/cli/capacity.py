@@ -25,8 +25,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.model_source import capture_source, is_model_file
 from remat_explorer.plain_text import one_line
 from remat_explorer.quantities import format_bytes, format_seconds
-from remat_explorer.solvers import MaxBatch, MaxImage
-from remat_explorer.solvers.registry import default_strategy
+from remat_explorer.solvers import MaxBatch, MaxImage, default_strategy
 
 
 def fit(options: argparse.Namespace) -> int:

@@ -37,7 +37,7 @@ from remat_explorer.permissions import Permissions
 if TYPE_CHECKING:
     from remat_explorer.graph import Graph
     from remat_explorer.report import Origin
-    from remat_explorer.runtime.measurement import Measurement
+    from remat_explorer.runtime import Measurement
     from remat_explorer.solvers import Frontier
 
 
@@ -174,8 +174,8 @@ def _write_page(
     options: argparse.Namespace, solution: rx.Solution, frontier: Frontier | None, measured: Measurement | None
 ) -> Path:
     """The live page of the curve with the solution on it, or of the solution alone."""
-    from remat_explorer.explorer.live_page import live_page
-    from remat_explorer.report.contents import ReportContents
+    from remat_explorer.explorer import live_page
+    from remat_explorer.report import ReportContents
 
     curve = ReportContents(solution, frontier=frontier).curve or solution
     shows = None if options.no_source else Permissions()

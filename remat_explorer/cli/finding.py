@@ -102,7 +102,7 @@ def chosen_strategies(given: str | None, graph: Graph) -> Sequence[str]:
     (['optimal', 'dtr'], ['optimal'])
     """
     if given is None:
-        from remat_explorer.solvers.registry import default_strategy
+        from remat_explorer.solvers import default_strategy
 
         return [default_strategy(graph)]
     return [name.strip() for name in given.split(",")]
@@ -118,13 +118,13 @@ def is_graph_file(text: str) -> bool:
 
 
 def _require_device(device: str) -> None:
-    from remat_explorer.capture.model_placement import torch_device
+    from remat_explorer.capture import torch_device
 
     torch_device(device)
 
 
 def _placed(source: Source, device: str, runs: bool) -> Source:
-    from remat_explorer.capture.model_placement import is_absent_cuda, place
+    from remat_explorer.capture import is_absent_cuda, place
 
     if not runs and is_absent_cuda(device):
         return dataclasses.replace(source, kernels=CUDA)

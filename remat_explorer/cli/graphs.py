@@ -10,8 +10,7 @@ import numpy as np
 
 from remat_explorer.cli.finding import captured, find_graph, find_source
 from remat_explorer.cli.output import DONE, put, require_outputs, table, written_to
-from remat_explorer.graph import Graph
-from remat_explorer.graph.summary import Summary
+from remat_explorer.graph import Graph, Summary
 from remat_explorer.plain_text import one_line
 from remat_explorer.quantities import format_bytes, format_share
 
@@ -33,8 +32,7 @@ HEADS = ("strategy", "general graphs", "cost aware", "memory aware", "knob", "op
 
 def strategies(options: argparse.Namespace) -> int:
     """List the strategies with their properties, options and sources."""
-    from remat_explorer.solvers import STRATEGIES
-    from remat_explorer.solvers.method import row
+    from remat_explorer.solvers import STRATEGIES, row
 
     rows = {name: row(method) for name, method in STRATEGIES.items()}
     cells: list[tuple[str, ...]] = [HEADS]

@@ -28,8 +28,7 @@ from remat_explorer.lab import open_lab
 from remat_explorer.model_source import is_model_file
 from remat_explorer.permissions import Permissions
 from remat_explorer.quantities import format_bytes, format_seconds
-from remat_explorer.solvers.base import cores
-from remat_explorer.solvers.milp import BACKENDS
+from remat_explorer.solvers import BACKENDS, cores
 
 
 def app(options: argparse.Namespace) -> NoReturn:
@@ -106,7 +105,7 @@ def _described(kind: Cached, entry: CacheEntry) -> dict[str, Any]:
 
 
 def _of_solution(entry: CacheEntry) -> dict[str, Any]:
-    from remat_explorer.solvers.cache import describe_entry
+    from remat_explorer.solvers import describe_entry
 
     return describe_entry(entry.path)
 
@@ -299,7 +298,7 @@ def _devices() -> Facts:
 
 
 def _processor() -> Facts:
-    from remat_explorer.capture.profile_cache import processor_name
+    from remat_explorer.capture import processor_name
 
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {"name": processor_name(), "free_bytes": min(free_bytes("cpu"), total), "total_bytes": total}
@@ -347,7 +346,7 @@ def _solvers() -> Facts:
 
 
 def _solver(name: str) -> Facts:
-    from remat_explorer.solvers.milp import Milp
+    from remat_explorer.solvers import Milp
 
     Milp(name)
     return {"loads": True}
@@ -370,7 +369,7 @@ def _search() -> Facts:
 
 
 def _compiled() -> Facts:
-    from remat_explorer.solvers.search.compilation import folder, is_compiled
+    from remat_explorer.solvers import folder, is_compiled
 
     return {"ahead": is_compiled(), "path": str(folder()), "writable": _is_writable(folder())}
 

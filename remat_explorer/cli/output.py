@@ -19,7 +19,7 @@ from remat_explorer.model_source import is_model_file
 from remat_explorer.plain_text import one_line, printable
 from remat_explorer.quantities import format_seconds
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.solution import Solution, Status
+from remat_explorer.solvers import Solution, Status
 
 DONE, CONTRADICTED, INFEASIBLE, NOT_IN_TIME, BAD_INPUT, MISSING, INTERRUPTED = 0, 1, 2, 3, 64, 69, 130
 

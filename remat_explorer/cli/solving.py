@@ -25,23 +25,21 @@ from remat_explorer.cli.terminal import complain
 from remat_explorer.cli.watching import Watched, watch
 from remat_explorer.documents import write_text
 from remat_explorer.errors import FileError, SolutionError
-from remat_explorer.explanations.wording import in_whole_units
+from remat_explorer.explanations import in_whole_units
 from remat_explorer.plain_text import one_line
 from remat_explorer.quantities import SMALLEST, format_seconds, format_share
-from remat_explorer.solvers.registry import default_strategy
-from remat_explorer.solvers.solution import Status
+from remat_explorer.solvers import Status, default_strategy
 
 if TYPE_CHECKING:
     from remat_explorer.graph import Graph
-    from remat_explorer.solvers import Ablation, Frontier, MinimumBudget, SweepProgress
-    from remat_explorer.solvers.solution import Solution
+    from remat_explorer.solvers import Ablation, Frontier, MinimumBudget, Solution, SweepProgress
 
 
 def solve(options: argparse.Namespace) -> int:
     """Solve, print the answer, and write the schedule where that was asked for."""
     from remat_explorer.allocator import predict_allocator
     from remat_explorer.offsets import predict_pool
-    from remat_explorer.solvers.solution import RESERVED
+    from remat_explorer.solvers import RESERVED
 
     require_outputs(options)
     watched = solved(options, find_graph(options))
@@ -109,8 +107,7 @@ def report_interrupted() -> int:
 
 def report_without_schedule(options: argparse.Namespace, watched: Watched) -> int:
     """Say what forbids the budget, or what ended the search for a schedule, and the smallest one worth trying."""
-    from remat_explorer.solvers.solution import RESERVED
-    from remat_explorer.solvers.solve import explain_unfit
+    from remat_explorer.solvers import RESERVED, explain_unfit
 
     solution = watched.solution
     say(options, "looking for the smallest budget that works")

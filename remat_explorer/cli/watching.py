@@ -15,9 +15,7 @@ from remat_explorer.quantities import format_overhead, format_seconds, format_sh
 
 if TYPE_CHECKING:
     from remat_explorer.graph import Graph
-    from remat_explorer.solvers.base import Progress
-    from remat_explorer.solvers.method import Setting
-    from remat_explorer.solvers.solution import Solution
+    from remat_explorer.solvers import Progress, Setting, Solution
 
 
 def named_value(text: str) -> tuple[str, Setting]:
@@ -29,7 +27,7 @@ def named_value(text: str) -> tuple[str, Setting]:
     >>> named_value("splits=2"), named_value("share=0.4"), named_value("knapsack=dp")
     (('splits', 2), ('share', 0.4), ('knapsack', 'dp'))
     """
-    from remat_explorer.solvers.method import read_option
+    from remat_explorer.solvers import read_option
 
     try:
         return read_option(text)
@@ -84,9 +82,7 @@ def watch(options: argparse.Namespace, graph: Graph) -> Watched:
     Raises:
         RematError: if the budget cannot be read, or the solve fails before a schedule is found.
     """
-    from remat_explorer.solvers import SolveJob
-    from remat_explorer.solvers.memory.minimum_budget import budget_of, with_known
-    from remat_explorer.solvers.solution import RESERVED, require_meaning
+    from remat_explorer.solvers import RESERVED, SolveJob, budget_of, require_meaning, with_known
 
     (options.strategy,) = [options.strategy] if options.strategy else chosen_strategies(None, graph)
     chosen = strategy_options(options)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from remat_explorer.exercises import UNANSWERED, verdict
-from remat_explorer.figures import schedule_heatmap
-from remat_explorer.figures.palette import LIGHT
+from remat_explorer.figures import LIGHT, schedule_heatmap
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import solve

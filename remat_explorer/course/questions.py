@@ -13,8 +13,7 @@ from remat_explorer.exercises import schedule_verdict
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.quantities import format_bytes
-from remat_explorer.solvers import STRATEGIES, relax, solve
-from remat_explorer.solvers.method import row
+from remat_explorer.solvers import STRATEGIES, relax, row, solve
 
 # graph, budget in bytes, and the cost that is enough
 BY_HAND: dict[str, Callable[[], tuple[Graph, int, float]]] = {

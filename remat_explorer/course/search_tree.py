@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from remat_explorer.figures.palette import Palette, Theme, palette
-from remat_explorer.figures.playing import player
+from remat_explorer.figures import Palette, Theme, palette, player
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

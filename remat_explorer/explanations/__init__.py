@@ -3,21 +3,46 @@
 Pure functions of graph, schedule and plan, in plain English; no figure, no widget, no torch.
 """
 
+from remat_explorer.explanations.choices import (
+    EXPLAINED,
+    OWN,
+    explain_choice,
+    is_exact,
+    kinds_in,
+    kinds_of_codes,
+    kinds_used,
+    label_of,
+    statement_text,
+)
 from remat_explorer.explanations.differences import ScheduleDifference, largest_difference
 from remat_explorer.explanations.operations import (
     OperationExplanation,
     dearest_recomputation,
     explain_operation,
     first_look,
+    line_of,
+    lines_of,
     peak_look,
     recomputed,
+    uses_of_lines,
     values_of_stages,
 )
 from remat_explorer.explanations.peak import Memory, PeakRow, StageSummary, alive_at, summarize_stage
-from remat_explorer.explanations.values import Explanation, Life, explain_value, lives_of
-from remat_explorer.explanations.wording import Mention, Words, plain
+from remat_explorer.explanations.values import Explanation, Life, explain_value, in_vain_text, kept_bytes, lives_of
+from remat_explorer.explanations.wording import (
+    Mention,
+    Words,
+    cost_text,
+    count,
+    in_whole_units,
+    listed,
+    persistent_kind,
+    plain,
+)
 
 __all__ = [
+    "EXPLAINED",
+    "OWN",
     "Explanation",
     "Life",
     "Memory",
@@ -28,15 +53,32 @@ __all__ = [
     "StageSummary",
     "Words",
     "alive_at",
+    "cost_text",
+    "count",
     "dearest_recomputation",
+    "explain_choice",
     "explain_operation",
     "explain_value",
     "first_look",
+    "in_vain_text",
+    "in_whole_units",
+    "is_exact",
+    "kept_bytes",
+    "kinds_in",
+    "kinds_of_codes",
+    "kinds_used",
+    "label_of",
     "largest_difference",
+    "line_of",
+    "lines_of",
+    "listed",
     "lives_of",
     "peak_look",
+    "persistent_kind",
     "plain",
     "recomputed",
+    "statement_text",
     "summarize_stage",
+    "uses_of_lines",
     "values_of_stages",
 ]

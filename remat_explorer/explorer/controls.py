@@ -13,9 +13,15 @@ from remat_explorer.explorer.state.implementation_choices import NONE
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.state.strategy_choice import ONLY_CHAINS, describe_strategy, unsuitable_strategies
 from remat_explorer.quantities import format_seconds
-from remat_explorer.solvers import BACKENDS, STRATEGIES
-from remat_explorer.solvers.method import default_options, read_options, row, write_options
-from remat_explorer.solvers.registry import default_strategy
+from remat_explorer.solvers import (
+    BACKENDS,
+    STRATEGIES,
+    default_options,
+    default_strategy,
+    read_options,
+    row,
+    write_options,
+)
 
 MOST_EXAMPLES = 100_000
 MOST_SECONDS = 1_000_000

@@ -23,7 +23,7 @@ from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.model_sources import DEFAULT_SIZES
 from remat_explorer.quantities import format_bytes
 from remat_explorer.report import Origin, write_report
-from remat_explorer.solvers.sweeps.frontier import extend_frontier
+from remat_explorer.solvers import extend_frontier
 
 NOT_SOLVED = "There is no solution yet: solve first."
 NOT_EXECUTED = "This needs an execution: execute the schedule first."

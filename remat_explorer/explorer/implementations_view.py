@@ -8,10 +8,10 @@ from typing import Any
 
 import ipywidgets as w
 
-from remat_explorer.explanations.choices import EXPLAINED, is_exact, kinds_in, label_of
+from remat_explorer.explanations import EXPLAINED, is_exact, kinds_in, label_of
 from remat_explorer.explorer.page_widget import close_widgets
 from remat_explorer.explorer.state.state import State
-from remat_explorer.figures.implementation_images import implementation_colours
+from remat_explorer.figures import implementation_colours
 
 STYLE = Path(__file__).parent / "implementations_view.css"
 COLOURINGS = (("computation", "computation"), ("implementation", "implementation"))

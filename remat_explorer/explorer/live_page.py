@@ -21,13 +21,11 @@ from remat_explorer.explorer.scrubber import StageBar
 from remat_explorer.explorer.work.scenes import Scene
 from remat_explorer.permissions import Permissions
 from remat_explorer.quantities import format_bytes
-from remat_explorer.report.html import packed, whole_page
-from remat_explorer.solvers import Frontier, minimum_budget, solve
-from remat_explorer.solvers.solution import Solution
-from remat_explorer.solvers.sweeps.frontier import extend_frontier
+from remat_explorer.report import packed, whole_page
+from remat_explorer.solvers import Frontier, Solution, extend_frontier, minimum_budget, solve
 
 if TYPE_CHECKING:
-    from remat_explorer.runtime.measurement import Measurement
+    from remat_explorer.runtime import Measurement
 
 
 HERE = Path(__file__).parent

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import traitlets as t
 
-from remat_explorer.explanations.choices import kinds_in, kinds_of_codes, label_of
+from remat_explorer.explanations import kinds_in, kinds_of_codes, label_of
 from remat_explorer.explorer.page_widget import PageWidget, pull_traits, push_traits
 from remat_explorer.explorer.state.edited_schedule import EditedSchedule, why_not_editable
 from remat_explorer.explorer.state.navigation import scroll_to
@@ -27,14 +27,10 @@ from remat_explorer.explorer.work.editing import (
     stop_editing,
     toggle_cell,
 )
-from remat_explorer.figures.implementation_images import implementation_colours
-from remat_explorer.figures.palette import DARK, LIGHT
-from remat_explorer.figures.schedule_heatmap import difference, kinds_of_computations
-from remat_explorer.graph import Graph
-from remat_explorer.graph.repeated_blocks import repeated_blocks
+from remat_explorer.figures import DARK, LIGHT, difference, implementation_colours, kinds_of_computations
+from remat_explorer.graph import Graph, repeated_blocks
 from remat_explorer.quantities import format_seconds
-from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.runs import memory_before
+from remat_explorer.schedule import Schedule, memory_before
 
 LEVELS = 65535  # U travels as 16 bits: fine enough for three digits, a quarter of int64
 COMPUTATIONS = 4  # of computation; a cell of R is its kind plus 4 times the number of the implementation

@@ -15,14 +15,12 @@ import traitlets as t
 from remat_explorer.explanations import alive_at
 from remat_explorer.explorer.page_widget import PageWidget, pull_traits, push_traits
 from remat_explorer.explorer.state.state import BUDGETS, State
-from remat_explorer.figures.layers import layers_of
-from remat_explorer.figures.memory_map import KINDS, Piece, pieces_of
-from remat_explorer.figures.palette import DARK, LIGHT, Palette
+from remat_explorer.figures import DARK, KINDS, LIGHT, Palette, Piece, layers_of, pieces_of
 from remat_explorer.graph import Graph
 from remat_explorer.offsets import Arena
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_bytes, format_share
-from remat_explorer.solvers.base import checkpoint_all
+from remat_explorer.solvers import checkpoint_all
 
 MOST_GROUPS = 16  # of layers, beyond which their names are cut after fewer parts
 OUTSIDE = "outside of modules"

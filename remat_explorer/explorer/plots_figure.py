@@ -16,22 +16,29 @@ import numpy as np
 
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.state.strategy_choice import describe_strategy
-from remat_explorer.figures.byte_axis import ByteAxis
-from remat_explorer.figures.memory_stack import LAYERS, Stack, stack
-from remat_explorer.figures.memory_timeline import (
+from remat_explorer.figures import (
+    LAYERS,
+    ByteAxis,
+    Extent,
     Hits,
     Reach,
+    Stack,
+    Theme,
+    curve_traces,
     hit_trace,
     hits,
     layer_traces,
     line_traces,
+    mark,
     measured_bytes,
+    palette,
+    pointer_traces,
+    points_of,
+    stack,
     timeline_axes,
+    tradeoff_axes,
 )
-from remat_explorer.figures.palette import Theme, palette
-from remat_explorer.figures.tradeoff import Extent, curve_traces, mark, pointer_traces, points_of, tradeoff_axes
-from remat_explorer.solvers import Frontier
-from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers import Frontier, Solution
 
 NAMES = 206  # pixels that the names beside the timeline may take, at most
 EMPTY = "The trade-off curve appears here<br>while budgets are planned"

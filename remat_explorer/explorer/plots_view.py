@@ -46,8 +46,7 @@ from remat_explorer.explorer.plots_figure import (
 )
 from remat_explorer.explorer.state.state import BUDGETS, State
 from remat_explorer.explorer.work.screen import choose_next_point, choose_solution
-from remat_explorer.figures.memory_timeline import PLACES
-from remat_explorer.figures.palette import palette
+from remat_explorer.figures import PLACES, palette
 
 LATER = Path(__file__).parent / "plotly_later.js"
 Trace = dict[str, Any]

@@ -11,16 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from remat_explorer.explanations import Explanation, explain_value
-from remat_explorer.explanations.values import lives_of
+from remat_explorer.explanations import Explanation, explain_value, lives_of
 from remat_explorer.explorer.panels.explain_panel import StatementNumbers, life_strip, reason_parts, schedule_parts
 from remat_explorer.explorer.panels.side_panel import place
 from remat_explorer.explorer.plots_figure import FIXED, HITS, OTHER_METHODS, OTHER_METHODS_MEAN, PlotsScene, legend_html
 from remat_explorer.explorer.state.state import State
-from remat_explorer.figures.palette import Theme
-from remat_explorer.figures.tradeoff import points_of
+from remat_explorer.figures import Theme, points_of
 from remat_explorer.plan import Plan
-from remat_explorer.report.contents import differences
+from remat_explorer.report import differences
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import Frontier
 

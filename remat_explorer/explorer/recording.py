@@ -52,19 +52,14 @@ from remat_explorer.explorer.work.background_searches import alignment_of
 from remat_explorer.explorer.work.executing import describe_proof
 from remat_explorer.explorer.work.scenes import Scene, complete_scene, default_scenes, fill_caption, scene_selection
 from remat_explorer.explorer.work.screen import describe_best_known
-from remat_explorer.figures.memory_map import KINDS
-from remat_explorer.figures.memory_timeline import PLACES
-from remat_explorer.figures.palette import DARK, LIGHT
-from remat_explorer.graph import Graph
-from remat_explorer.graph.repeated_blocks import repeated_blocks
+from remat_explorer.figures import DARK, KINDS, LIGHT, PLACES
+from remat_explorer.graph import Graph, repeated_blocks
 from remat_explorer.offsets import place as place_values
 from remat_explorer.permissions import Permissions
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers import Frontier, MinimumBudget
-from remat_explorer.solvers.base import checkpoint_all
-from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers import Frontier, MinimumBudget, Solution, checkpoint_all
 
 FEW = 4  # repeated blocks of which each choice is laid out
 NUMBER = re.compile(r"(?<!\d)(0|[1-9]\d{0,14})(?!\d)")  # as a browser writes it, too, and that it holds exactly

@@ -8,8 +8,7 @@ from uuid import uuid4
 
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.screen import describe_best_known
-from remat_explorer.figures.palette import LIGHT
-from remat_explorer.figures.schedule_images import TITLES, matrix_pictures, png_address
+from remat_explorer.figures import LIGHT, TITLES, matrix_pictures, png_address
 from remat_explorer.plan import Plan
 
 LIVE = "Run the cell for the explorer itself."

@@ -11,44 +11,133 @@
 from remat_explorer.figures.ablation import ablation
 from remat_explorer.figures.activation_budget import activation_budget
 from remat_explorer.figures.beside_pytorch import beside_pytorch
-from remat_explorer.figures.case_study import case_study
+from remat_explorer.figures.byte_axis import ByteAxis
+from remat_explorer.figures.case_study import CaseStudy, case_study, case_study_of, colours_of
 from remat_explorer.figures.compare import compare
-from remat_explorer.figures.convolution_algorithms import convolution_algorithms
+from remat_explorer.figures.convolution_algorithms import (
+    Algorithm,
+    Part,
+    convolution_algorithms,
+    describe_algorithm,
+    is_convolution,
+    parts_of,
+)
+from remat_explorer.figures.implementation_images import (
+    Use,
+    implementation_colours,
+    implementation_images,
+    implementations_used,
+)
+from remat_explorer.figures.layers import layers_of
 from remat_explorer.figures.memory_breakdown import features_against_parameters, memory_breakdown
-from remat_explorer.figures.memory_map import memory_map
-from remat_explorer.figures.memory_timeline import memory_timeline
-from remat_explorer.figures.model_graph import model_graph
+from remat_explorer.figures.memory_map import KINDS, Piece, memory_map, pieces_of
+from remat_explorer.figures.memory_stack import LAYERS, Stack, stack
+from remat_explorer.figures.memory_timeline import (
+    PLACES,
+    Hits,
+    Reach,
+    hit_trace,
+    hits,
+    layer_traces,
+    line_traces,
+    measured_bytes,
+    memory_timeline,
+    timeline_axes,
+)
+from remat_explorer.figures.model_graph import folded_picture, model_graph
+from remat_explorer.figures.palette import DARK, LIGHT, Palette, Theme, palette
 from remat_explorer.figures.plan_stepper import plan_stepper
+from remat_explorer.figures.playing import player
 from remat_explorer.figures.rounding_scatter import rounding_scatter
 from remat_explorer.figures.schedule_heatmap import (
     Difference,
     computation_matrices,
     difference,
+    kinds_of_computations,
     memory_heatmap,
     schedule_heatmap,
 )
+from remat_explorer.figures.schedule_images import TITLES, matrix_pictures, png_address, schedule_images
+from remat_explorer.figures.snake import snake_layout, snake_picture
 from remat_explorer.figures.solver_progress import solver_progress
-from remat_explorer.figures.tradeoff import tradeoff
+from remat_explorer.figures.tradeoff import (
+    Extent,
+    curve_traces,
+    mark,
+    pointer_traces,
+    points_of,
+    tradeoff,
+    tradeoff_axes,
+)
 
 __all__ = [
+    "DARK",
+    "KINDS",
+    "LAYERS",
+    "LIGHT",
+    "PLACES",
+    "TITLES",
+    "Algorithm",
+    "ByteAxis",
+    "CaseStudy",
     "Difference",
+    "Extent",
+    "Hits",
+    "Palette",
+    "Part",
+    "Piece",
+    "Reach",
+    "Stack",
+    "Theme",
+    "Use",
     "ablation",
     "activation_budget",
     "beside_pytorch",
     "case_study",
+    "case_study_of",
+    "colours_of",
     "compare",
     "computation_matrices",
     "convolution_algorithms",
+    "curve_traces",
+    "describe_algorithm",
     "difference",
     "features_against_parameters",
+    "folded_picture",
+    "hit_trace",
+    "hits",
+    "implementation_colours",
+    "implementation_images",
+    "implementations_used",
+    "is_convolution",
+    "kinds_of_computations",
+    "layer_traces",
+    "layers_of",
+    "line_traces",
+    "mark",
+    "matrix_pictures",
+    "measured_bytes",
     "memory_breakdown",
     "memory_heatmap",
     "memory_map",
     "memory_timeline",
     "model_graph",
+    "palette",
+    "parts_of",
+    "pieces_of",
     "plan_stepper",
+    "player",
+    "png_address",
+    "pointer_traces",
+    "points_of",
     "rounding_scatter",
     "schedule_heatmap",
+    "schedule_images",
+    "snake_layout",
+    "snake_picture",
     "solver_progress",
+    "stack",
+    "timeline_axes",
     "tradeoff",
+    "tradeoff_axes",
 ]

@@ -8,9 +8,7 @@ from remat_explorer.figures.byte_axis import ByteAxis
 from remat_explorer.figures.palette import Palette, Theme, palette
 from remat_explorer.plain_text import in_figure
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
-from remat_explorer.solvers import Ablation
-from remat_explorer.solvers.ablation.ablation_result import Kinds, called
-from remat_explorer.solvers.solution import Solution, Status
+from remat_explorer.solvers import Ablation, Kinds, Solution, Status, called
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -12,7 +12,7 @@ from remat_explorer.quantities import format_bytes
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from remat_explorer.runtime.peers import PeerMeasurement
+    from remat_explorer.runtime import PeerMeasurement
 
 WAY = "pytorch-budget"
 NONE_RAN = "No activation memory budget was measured"

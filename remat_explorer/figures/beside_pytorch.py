@@ -16,8 +16,7 @@ from remat_explorer.solvers import Frontier
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from remat_explorer.runtime.measurement import Measurement
-    from remat_explorer.runtime.peers import PeerMeasurement
+    from remat_explorer.runtime import Measurement, PeerMeasurement
 
 MEASURED = "ours, measured"
 HIGHEST = 4.0  # times the dearest schedule of the curve, where the figure ends at most

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from remat_explorer.errors import ScheduleError
-from remat_explorer.explanations.values import kept_bytes
+from remat_explorer.explanations import kept_bytes
 from remat_explorer.figures.byte_axis import ByteAxis
 from remat_explorer.figures.layers import costs_of, layers_of
 from remat_explorer.figures.palette import Theme, palette

@@ -14,7 +14,7 @@ from remat_explorer.figures.palette import Palette, Theme, palette
 from remat_explorer.figures.schedule_heatmap import MEANINGS, difference
 from remat_explorer.plain_text import in_figure
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
-from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers import Solution
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from remat_explorer.errors import GraphError
-from remat_explorer.explanations.choices import kinds_of_codes
+from remat_explorer.explanations import kinds_of_codes
 from remat_explorer.figures.byte_axis import ByteAxis
 from remat_explorer.figures.implementation_images import implementation_colours
 from remat_explorer.figures.palette import Theme, palette

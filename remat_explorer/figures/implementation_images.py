@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from remat_explorer.explanations.choices import OWN, kinds_in, kinds_of_codes, label_of
+from remat_explorer.explanations import OWN, kinds_in, kinds_of_codes, label_of
 from remat_explorer.figures.palette import Theme, palette
 from remat_explorer.figures.schedule_images import lay_out, legend_squares, matrix_image
 from remat_explorer.plain_text import in_figure

@@ -15,8 +15,7 @@ from remat_explorer.errors import GraphError, ScheduleError
 from remat_explorer.figures.palette import Palette, Theme, palette
 from remat_explorer.figures.schedule_heatmap import BACKWARD, EMPTY, FORWARD, RECOMPUTE, computation_kinds
 from remat_explorer.figures.snake import SnakePicture, arc, extent, kept_share, snake_layout, snake_picture, turns
-from remat_explorer.graph import Graph, Operation, Value, operation
-from remat_explorer.graph.repeated_blocks import RepeatedBlocks
+from remat_explorer.graph import Graph, Operation, RepeatedBlocks, Value, operation
 from remat_explorer.plain_text import in_figure
 from remat_explorer.quantities import format_bytes, format_seconds
 from remat_explorer.schedule import Schedule

@@ -12,8 +12,7 @@ from remat_explorer.figures.palette import Theme, palette
 from remat_explorer.graph import Graph
 from remat_explorer.plain_text import in_figure
 from remat_explorer.quantities import format_bytes
-from remat_explorer.solvers.methods.two_phase_rounding import Scatter
-from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers import Scatter, Solution
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from remat_explorer.figures.palette import Theme, palette
 from remat_explorer.quantities import format_share
-from remat_explorer.solvers.solution import relative_gap
+from remat_explorer.solvers import relative_gap
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

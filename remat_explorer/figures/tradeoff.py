@@ -16,10 +16,16 @@ from remat_explorer.figures.byte_axis import ByteAxis
 from remat_explorer.figures.palette import Theme, palette
 from remat_explorer.plain_text import in_figure
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
-from remat_explorer.solvers import STRATEGIES, Frontier
-from remat_explorer.solvers.registry import method_of
-from remat_explorer.solvers.solution import Solution, Status
-from remat_explorer.solvers.sweeps.own_points import OwnPoint, bound_at, rules_out_budget
+from remat_explorer.solvers import (
+    STRATEGIES,
+    Frontier,
+    OwnPoint,
+    Solution,
+    Status,
+    bound_at,
+    method_of,
+    rules_out_budget,
+)
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -10,11 +10,10 @@ from typing import Any
 
 from torch import nn
 
-from remat_explorer.allocator.prediction import predict_allocator
+from remat_explorer.allocator import predict_allocator
 from remat_explorer.callable_module import make_callable
 from remat_explorer.cancellation import cancellable
-from remat_explorer.capture.inputs_and_outputs import tensors_in
-from remat_explorer.capture.model_placement import is_absent_cuda
+from remat_explorer.capture import is_absent_cuda, tensors_in
 from remat_explorer.capture_options import CUDA
 from remat_explorer.entry_checks import Seconds, require_arguments
 from remat_explorer.errors import GraphError, ModelError
@@ -22,14 +21,17 @@ from remat_explorer.fit.answer import Alternative, Fit, reach_of, shares_at_peak
 from remat_explorer.fit.optimizers import OPTIMIZERS, Recipe, Weight
 from remat_explorer.graph import Graph
 from remat_explorer.model_source import Source, capture_source
-from remat_explorer.models import load
-from remat_explorer.models.entry import Size
+from remat_explorer.models import Size, load
 from remat_explorer.quantities import parse_bytes
-from remat_explorer.solvers import checkpoint_all_peak, solve
-from remat_explorer.solvers.batches.batch_scaling import BatchScaling
-from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.memory.lowest_peak import least_working_set
-from remat_explorer.solvers.solution import Solution, Status
+from remat_explorer.solvers import (
+    BatchScaling,
+    Condensed,
+    Solution,
+    Status,
+    checkpoint_all_peak,
+    least_working_set,
+    solve,
+)
 
 __all__ = ["Fit", "Recipe", "fit"]
 ALL = [Recipe(name) for name in OPTIMIZERS] + [Recipe("adamw", True), Recipe("adamw", True, True)]

@@ -13,19 +13,22 @@ from typing import Any
 
 from remat_explorer.checker import check_schedule
 from remat_explorer.errors import ScheduleError
-from remat_explorer.explanations.peak import alive_at
+from remat_explorer.explanations import alive_at
 from remat_explorer.fit.optimizers import OPTIMIZERS, Recipe, Weight
 from remat_explorer.graph import Graph
 from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds
-from remat_explorer.solvers import checkpoint_all_peak
-from remat_explorer.solvers.base import checkpoint_all
-from remat_explorer.solvers.batches.batch_bound import BatchProblem, largest_operation_batch
-from remat_explorer.solvers.batches.batch_scaling import BatchScaling
-from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.search.planner import plan_schedule
-from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers import (
+    BatchProblem,
+    BatchScaling,
+    Condensed,
+    Solution,
+    checkpoint_all,
+    checkpoint_all_peak,
+    largest_operation_batch,
+    plan_schedule,
+)
 
 
 def shares_at_peak(step: Graph, recipe: Recipe, weights: Sequence[Weight]) -> dict[str, int]:

@@ -2,7 +2,44 @@
 
 from __future__ import annotations
 
+from remat_explorer.graph.file import dump_graph, options_document, parse_options
 from remat_explorer.graph.graph import Graph
+from remat_explorer.graph.operator_words import (
+    BATCHED_PRODUCTS,
+    PRODUCTS,
+    is_any_product,
+    is_fused_attention,
+    is_product,
+    is_random,
+    is_softmax,
+    words,
+)
 from remat_explorer.graph.parts import Implementation, Operation, Phase, Value, operation
+from remat_explorer.graph.repeated_blocks import RepeatedBlocks, repeated_blocks
+from remat_explorer.graph.rules import MOST_IMPLEMENTATIONS, stands_in
+from remat_explorer.graph.summary import Summary
 
-__all__ = ["Graph", "Implementation", "Operation", "Phase", "Value", "operation"]
+__all__ = [
+    "BATCHED_PRODUCTS",
+    "MOST_IMPLEMENTATIONS",
+    "PRODUCTS",
+    "Graph",
+    "Implementation",
+    "Operation",
+    "Phase",
+    "RepeatedBlocks",
+    "Summary",
+    "Value",
+    "dump_graph",
+    "is_any_product",
+    "is_fused_attention",
+    "is_product",
+    "is_random",
+    "is_softmax",
+    "operation",
+    "options_document",
+    "parse_options",
+    "repeated_blocks",
+    "stands_in",
+    "words",
+]

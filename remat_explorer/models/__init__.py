@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from remat_explorer.capture.inputs_and_outputs import map_tensors
-from remat_explorer.capture.model_placement import is_absent_cuda, torch_device
+from remat_explorer.capture import is_absent_cuda, map_tensors, torch_device
 from remat_explorer.capture_options import CUDA
 from remat_explorer.entry_checks import require_arguments
 from remat_explorer.errors import ModelError, UnknownNameError
@@ -30,7 +29,13 @@ from remat_explorer.models import (
 from remat_explorer.models.entry import Entry, Pixels, Size
 from remat_explorer.models.loaded_model import SEED, LoadedModel, WithLoss
 
-__all__ = ["LoadedModel", "Size", "load", "names", "published_size"]
+__all__ = [
+    "LoadedModel",
+    "Size",
+    "load",
+    "names",
+    "published_size",
+]
 MODELS: dict[str, Entry] = {
     **bert.ENTRIES,
     **chains.ENTRIES,

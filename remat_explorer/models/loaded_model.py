@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from remat_explorer.capture import capture
-from remat_explorer.capture.fake_tensors import fake_tensor_mode
+from remat_explorer.capture import capture, fake_tensor_mode
 from remat_explorer.errors import ModelError
 from remat_explorer.free_memory import free_bytes
 from remat_explorer.graph import Graph

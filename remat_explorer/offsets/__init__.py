@@ -9,7 +9,24 @@ many. No two overlap, and the arena is to be as low as it can be; the most bytes
 - `check`: what every arena passes before anyone sees it
 """
 
-from remat_explorer.offsets.placement import Arena, place, place_at_once, place_rectangles, predict_pool
+from remat_explorer.offsets.placement import (
+    ALIGNMENT,
+    Arena,
+    load_offset_search,
+    place,
+    place_at_once,
+    place_rectangles,
+    predict_pool,
+)
 from remat_explorer.offsets.rectangles import Rectangles
 
-__all__ = ["Arena", "Rectangles", "place", "place_at_once", "place_rectangles", "predict_pool"]
+__all__ = [
+    "ALIGNMENT",
+    "Arena",
+    "Rectangles",
+    "load_offset_search",
+    "place",
+    "place_at_once",
+    "place_rectangles",
+    "predict_pool",
+]

@@ -13,12 +13,25 @@ The module itself can be called, as `remat_explorer.capture` can.
 from __future__ import annotations
 
 from remat_explorer.callable_module import make_callable
-from remat_explorer.report.contents import Origin
+from remat_explorer.report.contents import Origin, ReportContents, differences, drawing
+from remat_explorer.report.html import facts, packed, paragraph, table, whole_page
 from remat_explorer.report.page import write_report
 
 report = write_report  # as `remat_explorer.report`
 
-__all__ = ["Origin", "report", "write_report"]
+__all__ = [
+    "Origin",
+    "ReportContents",
+    "differences",
+    "drawing",
+    "facts",
+    "packed",
+    "paragraph",
+    "report",
+    "table",
+    "whole_page",
+    "write_report",
+]
 
 
 make_callable(__name__, write_report)

@@ -12,17 +12,22 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from remat_explorer.figures.palette import Theme
+from remat_explorer.figures import Theme
 from remat_explorer.graph import Graph
 from remat_explorer.report.html import data
-from remat_explorer.solvers import Frontier, MinimumBudget, checkpoint_all_peak, minimum_budget
-from remat_explorer.solvers.solution import Solution
-from remat_explorer.solvers.sweeps.frontier import extend_frontier
+from remat_explorer.solvers import (
+    Frontier,
+    MinimumBudget,
+    Solution,
+    checkpoint_all_peak,
+    extend_frontier,
+    minimum_budget,
+)
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from remat_explorer.runtime.measurement import Measurement
+    from remat_explorer.runtime import Measurement
 
 
 Path = tuple[str | int, ...]

@@ -27,11 +27,10 @@ from remat_explorer.report.sections import (
     usage,
     validation,
 )
-from remat_explorer.solvers import Frontier
-from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers import Frontier, Solution
 
 if TYPE_CHECKING:
-    from remat_explorer.runtime.measurement import Measurement
+    from remat_explorer.runtime import Measurement
 
 HERE = Path(__file__).parent
 

@@ -13,26 +13,29 @@ from typing import TYPE_CHECKING
 
 from remat_explorer.allocator import predict_allocator
 from remat_explorer.documents import to_json
-from remat_explorer.explanations import alive_at
-from remat_explorer.explanations.choices import EXPLAINED, label_of
-from remat_explorer.figures.compare import compare
-from remat_explorer.figures.implementation_images import Use, implementation_images, implementations_used
-from remat_explorer.figures.memory_breakdown import memory_breakdown
-from remat_explorer.figures.memory_timeline import memory_timeline
-from remat_explorer.figures.model_graph import model_graph
-from remat_explorer.figures.schedule_images import schedule_images
-from remat_explorer.figures.solver_progress import solver_progress
-from remat_explorer.figures.tradeoff import tradeoff
-from remat_explorer.graph.file import dump_graph
+from remat_explorer.explanations import EXPLAINED, alive_at, label_of
+from remat_explorer.figures import (
+    Use,
+    compare,
+    implementation_images,
+    implementations_used,
+    memory_breakdown,
+    memory_timeline,
+    model_graph,
+    schedule_images,
+    solver_progress,
+    tradeoff,
+)
+from remat_explorer.graph import dump_graph
 from remat_explorer.offsets import predict_pool
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import exact_bytes, format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.report.contents import ReportContents, drawing
 from remat_explorer.report.html import code, data, facts, packed, paragraph, table
-from remat_explorer.solvers.solution import Solution, Status
+from remat_explorer.solvers import Solution, Status
 
 if TYPE_CHECKING:
-    from remat_explorer.runtime.measurement import Measurement
+    from remat_explorer.runtime import Measurement
 
 
 def setup(contents: ReportContents) -> str:
@@ -71,7 +74,7 @@ def devices() -> list[tuple[str, str]]:
     """Names of the CPU, of the GPU where there is one, and of the operating system."""
     import torch
 
-    from remat_explorer.capture.profile_cache import processor_name
+    from remat_explorer.capture import processor_name
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     return [("CPU", processor_name()), ("GPU", gpu), ("system", f"{platform.system()}, {platform.machine()}")]

@@ -17,10 +17,19 @@ Measuring: `measuring` runs a solution on the `plan_bench`, beside plain PyTorch
 `compiled` brings plans into torch.compile, `peers` measures PyTorch's own checkpointing, `strategies` need torch.
 """
 
-from remat_explorer.capture.memory_meter import peaks_of_process
+from remat_explorer.capture import peaks_of_process
 from remat_explorer.runtime.interpreter import Interpreter, StepOutcome
 from remat_explorer.runtime.measurement import Measurement
 from remat_explorer.runtime.measuring import measure
+from remat_explorer.runtime.peers import PeerMeasurement
 from remat_explorer.runtime.rematerialize import rematerialize
 
-__all__ = ["Interpreter", "Measurement", "StepOutcome", "measure", "peaks_of_process", "rematerialize"]
+__all__ = [
+    "Interpreter",
+    "Measurement",
+    "PeerMeasurement",
+    "StepOutcome",
+    "measure",
+    "peaks_of_process",
+    "rematerialize",
+]

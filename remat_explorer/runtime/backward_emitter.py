@@ -16,9 +16,7 @@ import torch
 from torch import fx
 from torch.fx.node import map_arg
 
-from remat_explorer.capture.captured_program import Body, Call, Program
-from remat_explorer.capture.in_place import SWAPPED, Overwriting
-from remat_explorer.capture.sharded_parameters import REDUCE_SCATTER
+from remat_explorer.capture import REDUCE_SCATTER, SWAPPED, Body, Call, Overwriting, Program
 from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.emitter import Emitter, NodeLookup

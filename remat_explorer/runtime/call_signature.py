@@ -19,8 +19,7 @@ from torch.nn.modules import module as global_hooks
 from torch.nn.utils import parametrize
 from torch.utils import _pytree as pytree
 
-from remat_explorer.capture.autocast import Autocast
-from remat_explorer.capture.inputs_and_outputs import map_leaves
+from remat_explorer.capture import Autocast, map_leaves
 from remat_explorer.errors import ExecutionError
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]

@@ -48,9 +48,7 @@ from remat_explorer.runtime.module_regions import (
     region_of,
 )
 from remat_explorer.runtime.peers.policy_check import require_equal
-from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.methods.regions import Region, layers_of
-from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers import Condensed, Region, Solution, layers_of
 
 FORMAT, VERSION = "remat-explorer/policy", 1
 _KEYS = ("format", "version", "graph", "budget", "cost", "peak", "all_once", "optimum", "lower_bound", "regions")

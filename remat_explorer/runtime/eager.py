@@ -15,13 +15,18 @@ import numpy as np
 import torch
 from torch import nn
 
-from remat_explorer.capture.autocast import no_autocast
-from remat_explorer.capture.inputs_and_outputs import Loss
-from remat_explorer.capture.model_placement import Placement, is_out_of_memory
-from remat_explorer.capture.sharding import shard_groups
-from remat_explorer.capture.stopwatch import seconds_of
-from remat_explorer.capture.trace_errors import first_line
-from remat_explorer.capture.training_step import TrainingStep, substitute_tensors, unwrap
+from remat_explorer.capture import (
+    Loss,
+    Placement,
+    TrainingStep,
+    first_line,
+    is_out_of_memory,
+    no_autocast,
+    seconds_of,
+    shard_groups,
+    substitute_tensors,
+    unwrap,
+)
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.runtime.interpreter import Section, StepOutcome
 from remat_explorer.runtime.random_state import RandomStates

@@ -16,9 +16,7 @@ from torch import fx
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from remat_explorer.capture.captured_program import Body, Call, Program, Result
-from remat_explorer.capture.graph_assembly import identifier
-from remat_explorer.capture.in_place import Overwriting
+from remat_explorer.capture import Body, Call, Overwriting, Program, Result, identifier
 from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.random_state import generator_state, set_generator_state

@@ -16,8 +16,7 @@ import torch
 from torch.fx import Node
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from remat_explorer.capture.captured_program import Body, Registers, Result
-from remat_explorer.capture.propagation import storage_key, tensors_of
+from remat_explorer.capture import Body, Registers, Result, storage_key, tensors_of
 from remat_explorer.operation_details import Details
 from remat_explorer.plan import Compute
 from remat_explorer.runtime.comparison import FirstDifference

@@ -15,9 +15,7 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
-from remat_explorer.capture.captured_program import Program, Registers, Result
-from remat_explorer.capture.generated_sources import drop_source_with
-from remat_explorer.capture.sharded_parameters import REDUCE_SCATTER
+from remat_explorer.capture import REDUCE_SCATTER, Program, Registers, Result, drop_source_with
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.backward_emitter import BackwardEmitter
 from remat_explorer.runtime.emitter import RESULTS, Emitter, needed_after, result_name, source_nodes, split_point

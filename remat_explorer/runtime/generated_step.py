@@ -9,9 +9,7 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
-from remat_explorer.capture.autocast import no_autocast
-from remat_explorer.capture.captured_program import Program, Registers
-from remat_explorer.capture.generated_sources import drop_source_with
+from remat_explorer.capture import Program, Registers, drop_source_with, no_autocast
 from remat_explorer.documents import write_text
 from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Plan

@@ -18,7 +18,7 @@ from torch._ops import OpOverload
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from remat_explorer.capture.captured_program import Program, Result
+from remat_explorer.capture import Program, Result
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.emitter import RESULTS, nodes_read, result_name, source_nodes
 from remat_explorer.runtime.strided_gradients import RESHAPES, copy_if_shared, with_strides, write_over

@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from remat_explorer.capture.autocast import no_autocast
-from remat_explorer.capture.captured_program import Program, Registers, Result
+from remat_explorer.capture import Program, Registers, Result, no_autocast
 from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Compute, Plan, Statement
 from remat_explorer.runtime.oom_errors import explain_oom

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from remat_explorer.allocator import AllocatorPrediction, predict_allocator
-from remat_explorer.capture.memory_meter import AllocatorBytes
+from remat_explorer.capture import AllocatorBytes
 from remat_explorer.documents import write_json
 from remat_explorer.offsets import predict_pool
 from remat_explorer.plan import Compute, Plan, Timeline

@@ -16,10 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from remat_explorer.capture.captured_program import Program
-from remat_explorer.capture.inputs_and_outputs import Loss
-from remat_explorer.capture.memory_meter import released_library_workspaces
-from remat_explorer.capture.model_placement import exact_kernels, place
+from remat_explorer.capture import Loss, Program, exact_kernels, place, released_library_workspaces
 from remat_explorer.entry_checks import Repeats, require_arguments
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.files import replacing
@@ -27,7 +24,7 @@ from remat_explorer.quantities import format_bytes
 from remat_explorer.runtime.comparison import FinalState
 from remat_explorer.runtime.measurement import Measurement, Reference
 from remat_explorer.runtime.plan_bench import PlanBench
-from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers import Solution
 
 
 def measure(

@@ -49,10 +49,8 @@ from remat_explorer.capture.generated_sources import drop_new_sources, drop_sour
 from remat_explorer.capture.graph_assembly import operator_name
 from remat_explorer.capture.graph_rewrites import graph_results
 from remat_explorer.errors import ExecutionError, SolverError, UnknownNameError, shown
-from remat_explorer.graph import Graph
-from remat_explorer.graph.operator_words import words
-from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.runs import Computations
+from remat_explorer.graph import Graph, words
+from remat_explorer.schedule import Computations, Schedule
 from remat_explorer.solvers.base import Answer, Limits, checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.method import Candidate, cheapest_within

@@ -10,9 +10,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from remat_explorer.capture.attributes import REGISTRIES, AttributeReads, Place
-from remat_explorer.capture.inputs_and_outputs import Loss
-from remat_explorer.capture.snapshots import ABSENT, MISSING, PLAIN, Snapshot, SnapshotTaker
+from remat_explorer.capture import (
+    ABSENT,
+    MISSING,
+    PLAIN,
+    REGISTRIES,
+    AttributeReads,
+    Loss,
+    Place,
+    Snapshot,
+    SnapshotTaker,
+)
 from remat_explorer.errors import ExecutionError
 
 _ELSEWHERE = Snapshot("defined by the class", None)

@@ -17,12 +17,11 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from remat_explorer.graph import Graph
-from remat_explorer.graph.operator_words import BATCHED_PRODUCTS, PRODUCTS, is_fused_attention, is_random
+from remat_explorer.graph import BATCHED_PRODUCTS, PRODUCTS, Graph, is_fused_attention, is_random
 from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.runtime.autograd_order import ObservedModule, autograd_order, second_run_of
 from remat_explorer.runtime.peers.policy_check import observed_modules
-from remat_explorer.solvers.methods.regions import Region, forward_operations, needed_values
+from remat_explorer.solvers import Region, forward_operations, needed_values
 
 _CAST = "aten._to_copy.default"  # autocast keeps some, so that a second run has more of them than the first
 _OF_DROPOUT = {"bernoulli", "div", "dropout", "empty_like", "mul", "native_dropout"}  # its calls, or one on a CPU

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from remat_explorer.capture.model_placement import is_out_of_memory
+from remat_explorer.capture import is_out_of_memory
 from remat_explorer.errors import OutOfMemoryError
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_bytes

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from remat_explorer.capture.captured_program import Program
+from remat_explorer.capture import Program
 from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.strided_gradients import share_memory

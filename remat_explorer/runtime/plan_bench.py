@@ -17,16 +17,22 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from remat_explorer.capture.captured_program import Program, Registers
-from remat_explorer.capture.inputs_and_outputs import Loss
-from remat_explorer.capture.memory_meter import CudaMeter, memory_meter
-from remat_explorer.capture.model_placement import Placement, is_out_of_memory, require_same_structure
-from remat_explorer.capture.profiling import everything
-from remat_explorer.capture.propagation import storage_key
-from remat_explorer.capture.stopwatch import laps_on
-from remat_explorer.capture.trace_errors import first_line
-from remat_explorer.capture.tracing import trace
-from remat_explorer.capture.training_step import TrainingStep
+from remat_explorer.capture import (
+    CudaMeter,
+    Loss,
+    Placement,
+    Program,
+    Registers,
+    TrainingStep,
+    everything,
+    first_line,
+    is_out_of_memory,
+    laps_on,
+    memory_meter,
+    require_same_structure,
+    storage_key,
+    trace,
+)
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.runtime.comparison import Comparison, Difference, FinalState, FirstDifference, compare
 from remat_explorer.runtime.eager import Eager, InitialState, interleaved_seconds
@@ -34,7 +40,7 @@ from remat_explorer.runtime.first_difference import FingerprintRecorder, Observe
 from remat_explorer.runtime.generated_step import generate
 from remat_explorer.runtime.interpreter import Interpreter, StepOutcome
 from remat_explorer.runtime.measurement import Allocator
-from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers import Solution
 
 
 class PlanBench:

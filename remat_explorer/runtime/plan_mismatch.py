@@ -7,9 +7,7 @@ from typing import Any
 
 import torch
 
-from remat_explorer.capture.attributes import HOOKS
-from remat_explorer.capture.dry_run import TensorPlaceholder
-from remat_explorer.capture.snapshots import FunctionSnapshot, Identity, Snapshot
+from remat_explorer.capture import HOOKS, FunctionSnapshot, Identity, Snapshot, TensorPlaceholder
 from remat_explorer.runtime.call_signature import Layout, Signature, serves_leaf
 from remat_explorer.runtime.model_state import CLASS, ModelState
 

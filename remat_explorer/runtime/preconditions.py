@@ -19,15 +19,23 @@ from torch.nn.utils import parametrize
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from remat_explorer.capture.attributes import Changes, InputEntry, Place
-from remat_explorer.capture.captured_program import Program
-from remat_explorer.capture.dry_run import dry_run_forward, has_placeholder
-from remat_explorer.capture.graph_assembly import TRAINED
-from remat_explorer.capture.inputs_and_outputs import Loss
-from remat_explorer.capture.sharding import is_sharded, reshard, shard_groups
-from remat_explorer.capture.snapshots import ABSENT, Snapshot
-from remat_explorer.capture.training_step import unwrap
-from remat_explorer.capture.variables import Variable
+from remat_explorer.capture import (
+    ABSENT,
+    TRAINED,
+    Changes,
+    InputEntry,
+    Loss,
+    Place,
+    Program,
+    Snapshot,
+    Variable,
+    dry_run_forward,
+    has_placeholder,
+    is_sharded,
+    reshard,
+    shard_groups,
+    unwrap,
+)
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.call_signature import shares_parametrizations
 from remat_explorer.runtime.plan_mismatch import describe, innermost_difference

@@ -18,11 +18,14 @@ import torch
 from torch import nn
 from torch._compile import _disable_dynamo
 
-from remat_explorer.capture.dry_run import store_placeholders
-from remat_explorer.capture.input_assumptions import BrokenAssumption
-from remat_explorer.capture.inputs_and_outputs import tensors_in
-from remat_explorer.capture.sharding import reshard, shard_groups
-from remat_explorer.capture.training_step import detached_inputs
+from remat_explorer.capture import (
+    BrokenAssumption,
+    detached_inputs,
+    reshard,
+    shard_groups,
+    store_placeholders,
+    tensors_in,
+)
 from remat_explorer.documents import write_text
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.call_signature import (
@@ -43,8 +46,7 @@ from remat_explorer.runtime.random_state import RandomStates
 from remat_explorer.runtime.size_variants import SizeVariants, differ_only_in_sizes
 from remat_explorer.runtime.step_planner import StepPlanner, TrainingPlan, agree_on_plan
 from remat_explorer.runtime.training_run import TrainingRun, train
-from remat_explorer.solvers.memory.minimum_budget import Budget, is_relative, is_smallest
-from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers import Budget, Solution, is_relative, is_smallest
 
 MAX_BRANCH_PLANS = 8  # plans that are made at most where truth values are read: more are made if ``resolve`` is set
 MAX_SIZE_VARIANTS = 64  # plans carried over to other sizes that are kept; each takes some MiB of the host's memory

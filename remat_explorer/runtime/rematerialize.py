@@ -22,18 +22,14 @@ from weakref import WeakSet
 import torch
 from torch import nn
 
-from remat_explorer.capture.inputs_and_outputs import Loss
-from remat_explorer.capture.model_checks import require_capturable
-from remat_explorer.capture.sharding import ProcessGroup
+from remat_explorer.capture import Loss, ProcessGroup, require_capturable
 from remat_explorer.entry_checks import Seconds, require_arguments
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.call_signature import ExampleInputs, counts_to_tensors
 from remat_explorer.runtime.preconditions import require_plain_surroundings, require_plannable
 from remat_explorer.runtime.rematerialization import FORWARD_NOT_CALLED, Rematerialization
 from remat_explorer.runtime.step_planner import StepPlanner, agree_on_plan
-from remat_explorer.solvers.base import Progress
-from remat_explorer.solvers.memory.minimum_budget import Budget, require_budget
-from remat_explorer.solvers.solution import REQUESTED, Solution, require_meaning
+from remat_explorer.solvers import REQUESTED, Budget, Progress, Solution, require_budget, require_meaning
 
 
 def rematerialize(

@@ -13,9 +13,7 @@ from remat_explorer.plan import Compute, Free, Plan
 from remat_explorer.quantities import SMALLEST, exact_bytes, parse_budget
 from remat_explorer.runtime.emitter import split_point
 from remat_explorer.runtime.oom_errors import live_values_before
-from remat_explorer.solvers.base import checkpoint_all
-from remat_explorer.solvers.memory.minimum_budget import Budget, MinimumBudget, is_smallest, minimum_budget
-from remat_explorer.solvers.solution import Solution, Status
+from remat_explorer.solvers import Budget, MinimumBudget, Solution, Status, checkpoint_all, is_smallest, minimum_budget
 
 MAX_SOLVES = 11  # at most
 

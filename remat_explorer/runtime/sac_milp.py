@@ -30,8 +30,7 @@ from unittest import mock
 import numpy as np
 
 from remat_explorer.errors import SolverError, shown
-from remat_explorer.graph import Graph
-from remat_explorer.graph.operator_words import is_random
+from remat_explorer.graph import Graph, is_random
 from remat_explorer.solvers.base import Answer, Limits, checkpoint_all_peak
 from remat_explorer.solvers.method import Candidate, cheapest_within
 from remat_explorer.solvers.methods.regions import (

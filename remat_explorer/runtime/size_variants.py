@@ -16,11 +16,7 @@ from typing import Any
 from torch import nn
 
 from remat_explorer.allocator import reserved_of
-from remat_explorer.capture.captured_program import Program
-from remat_explorer.capture.graph_rewrites import state_bytes
-from remat_explorer.capture.profile_cache import Profile, name_of_call
-from remat_explorer.capture.storage_census import StorageCensus
-from remat_explorer.capture.training_step import detached_inputs
+from remat_explorer.capture import Profile, Program, StorageCensus, detached_inputs, name_of_call, state_bytes
 from remat_explorer.checker import check_schedule
 from remat_explorer.errors import ExecutionError, ScheduleError
 from remat_explorer.graph import Graph
@@ -39,9 +35,7 @@ from remat_explorer.runtime.plan_mismatch import ANEW, difference_of_inputs, dif
 from remat_explorer.runtime.retain_graph import retaining_peak
 from remat_explorer.runtime.step_planner import CapturedStep, StepPlanner, TrainingPlan
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import checkpoint_all, checkpoint_all_peak
-from remat_explorer.solvers.memory.minimum_budget import Budget
-from remat_explorer.solvers.solution import REQUESTED, RESERVED, Solution, Status
+from remat_explorer.solvers import REQUESTED, RESERVED, Budget, Solution, Status, checkpoint_all, checkpoint_all_peak
 
 MAX_CACHE_VARIANTS = 8  # plans for other contents of what a model keeps; more are made if ``resolve`` is set
 _PAD_ADVICE = f"Pad the inputs to the planned size, or {ANEW}"

@@ -20,16 +20,22 @@ from torch import nn
 
 from remat_explorer import errors
 from remat_explorer.allocator import reserved_of
-from remat_explorer.capture.attributes import Place
-from remat_explorer.capture.captured_program import Program
-from remat_explorer.capture.input_assumptions import BrokenAssumption
-from remat_explorer.capture.inputs_and_outputs import Loss
-from remat_explorer.capture.profiling import profile
-from remat_explorer.capture.sharded_parameters import COLLECTIVES
-from remat_explorer.capture.sharding import FAILED, SOLUTION, STEP, DisagreementError, ProcessGroup
-from remat_explorer.capture.snapshots import Snapshot
-from remat_explorer.capture.tracing import trace
-from remat_explorer.capture.training_step import detached_inputs
+from remat_explorer.capture import (
+    COLLECTIVES,
+    FAILED,
+    SOLUTION,
+    STEP,
+    BrokenAssumption,
+    DisagreementError,
+    Loss,
+    Place,
+    ProcessGroup,
+    Program,
+    Snapshot,
+    detached_inputs,
+    profile,
+    trace,
+)
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.documents import to_json
 from remat_explorer.errors import ExecutionError, SolutionError
@@ -41,11 +47,17 @@ from remat_explorer.runtime.forward_backward import ForwardBackward
 from remat_explorer.runtime.model_state import ModelState
 from remat_explorer.runtime.preconditions import attributes_after_forward, require_plannable, require_registered
 from remat_explorer.runtime.retain_graph import MAX_SOLVES, retaining_peak, solve_within
-from remat_explorer.solvers import minimum_budget, solve
-from remat_explorer.solvers.base import Progress
-from remat_explorer.solvers.memory.minimum_budget import Budget
-from remat_explorer.solvers.solution import REQUESTED, RESERVED, Solution, capture_options_of
-from remat_explorer.solvers.solve import explain_unfit
+from remat_explorer.solvers import (
+    REQUESTED,
+    RESERVED,
+    Budget,
+    Progress,
+    Solution,
+    capture_options_of,
+    explain_unfit,
+    minimum_budget,
+    solve,
+)
 
 
 @dataclass(frozen=True, eq=False)

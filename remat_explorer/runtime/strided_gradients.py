@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from remat_explorer.capture.in_place import IN_PLACE, OVER_GRADIENT, Overwriting
+from remat_explorer.capture import IN_PLACE, OVER_GRADIENT, Overwriting
 
 aten = torch.ops.aten
 RESHAPES = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)  # eager autograd calls reshape

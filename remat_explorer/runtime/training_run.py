@@ -9,9 +9,7 @@ import torch
 from torch import nn
 from torch.fx import Node
 
-from remat_explorer.capture.autocast import no_autocast
-from remat_explorer.capture.captured_program import Registers, Result
-from remat_explorer.capture.sharding import as_part_of
+from remat_explorer.capture import Registers, Result, as_part_of, no_autocast
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.forward_backward import BackwardGenerator, ForwardBackward
 from remat_explorer.runtime.oom_errors import explain_oom

@@ -7,46 +7,188 @@
 
 from __future__ import annotations
 
-from remat_explorer.solvers.ablation.ablation_result import Ablation
+from remat_explorer.solvers.ablation.ablation_result import ALL, NONE, Ablation, Kinds, called
 from remat_explorer.solvers.ablation.ablation_run import AblationProgress, ablation
-from remat_explorer.solvers.base import Progress, checkpoint_all, checkpoint_all_peak
-from remat_explorer.solvers.batches.batch_scaling import scale_batch
+from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress, checkpoint_all, checkpoint_all_peak, cores
+from remat_explorer.solvers.batches.batch_bound import BatchProblem, largest_operation_batch
+from remat_explorer.solvers.batches.batch_scaling import BatchScaling, scale_batch
 from remat_explorer.solvers.batches.max_batch import MaxBatch, max_batch
 from remat_explorer.solvers.batches.max_image import MaxImage, max_image
+from remat_explorer.solvers.cache import describe_entry
+from remat_explorer.solvers.condensed import Condensed, largest_operation
 from remat_explorer.solvers.jobs.solve_job import SolveJob
-from remat_explorer.solvers.memory.minimum_budget import MinimumBudget, minimum_budget
+from remat_explorer.solvers.memory.lowest_peak import least_working_set
+from remat_explorer.solvers.memory.minimum_budget import (
+    Budget,
+    MinimumBudget,
+    budget_of,
+    is_relative,
+    is_smallest,
+    minimum_budget,
+    require_budget,
+    smallest_known,
+    spaced_budgets,
+    with_known,
+)
 from remat_explorer.solvers.memory_at_overhead.memory_search import MemoryAtOverhead, memory_at_overhead
-from remat_explorer.solvers.milp import BACKENDS
-from remat_explorer.solvers.registry import STRATEGIES
+from remat_explorer.solvers.method import (
+    Method,
+    Setting,
+    Support,
+    default_options,
+    read_option,
+    read_options,
+    row,
+    write_options,
+)
+from remat_explorer.solvers.methods.checkmate_approx import EPSILON, THRESHOLD
+from remat_explorer.solvers.methods.checkpoint_sequential import blocks, checkpoint_sequential_candidates
+from remat_explorer.solvers.methods.chen import AP_GREEDY, AP_SQRT_N, articulation_split_points, require_chain
+from remat_explorer.solvers.methods.griewank import binomial_schedule, forward_steps
+from remat_explorer.solvers.methods.regions import Region, forward_operations, layers_of, needed_values
+from remat_explorer.solvers.methods.two_phase_rounding import (
+    Scatter,
+    minimal_row,
+    naive_rounding,
+    reduced_budget,
+    round_deterministically,
+    scatter,
+    solve_linear_program,
+    values_of,
+)
+from remat_explorer.solvers.milp import BACKENDS, Milp
+from remat_explorer.solvers.monet.selections import Selection, default_selection, fastest_selection
+from remat_explorer.solvers.persistent.block_chain import chain_of
+from remat_explorer.solvers.registry import DEFAULTS, STRATEGIES, default_strategy, method_of
 from remat_explorer.solvers.relaxation import Relaxation, relax
-from remat_explorer.solvers.solve import solve
-from remat_explorer.solvers.sweeps.frontier import Frontier
+from remat_explorer.solvers.search.compilation import folder, is_compiled, warm_up
+from remat_explorer.solvers.search.planner import load_search, plan_schedule
+from remat_explorer.solvers.solution import (
+    REQUESTED,
+    RESERVED,
+    Solution,
+    Status,
+    capture_options_of,
+    relative_gap,
+    require_meaning,
+)
+from remat_explorer.solvers.solve import explain_unfit, solve
+from remat_explorer.solvers.sweeps.frontier import Frontier, extend_frontier
+from remat_explorer.solvers.sweeps.own_points import (
+    OwnPoint,
+    assess_schedule,
+    best_within,
+    bound_at,
+    rules_out_budget,
+    unknown_point,
+)
 from remat_explorer.solvers.sweeps.sweep_run import Sweep, SweepProgress, sweep
 
 __all__ = [
+    "ALL",
+    "AP_GREEDY",
+    "AP_SQRT_N",
     "BACKENDS",
+    "DEFAULTS",
+    "EPSILON",
+    "NONE",
+    "PROVEN",
+    "REQUESTED",
+    "RESERVED",
     "STRATEGIES",
+    "THRESHOLD",
     "Ablation",
     "AblationProgress",
+    "Answer",
+    "BatchProblem",
+    "BatchScaling",
+    "Budget",
+    "Condensed",
     "Frontier",
+    "Kinds",
+    "Limits",
     "MaxBatch",
     "MaxImage",
     "MemoryAtOverhead",
+    "Method",
+    "Milp",
     "MinimumBudget",
+    "OwnPoint",
     "Progress",
+    "Region",
     "Relaxation",
+    "Scatter",
+    "Selection",
+    "Setting",
+    "Solution",
     "SolveJob",
+    "Status",
+    "Support",
     "Sweep",
     "SweepProgress",
     "ablation",
+    "articulation_split_points",
+    "assess_schedule",
+    "best_within",
+    "binomial_schedule",
+    "blocks",
+    "bound_at",
+    "budget_of",
+    "called",
+    "capture_options_of",
+    "chain_of",
     "checkpoint_all",
     "checkpoint_all_peak",
+    "checkpoint_sequential_candidates",
+    "cores",
+    "default_options",
+    "default_selection",
+    "default_strategy",
+    "describe_entry",
+    "explain_unfit",
+    "extend_frontier",
+    "fastest_selection",
+    "folder",
+    "forward_operations",
+    "forward_steps",
+    "is_compiled",
+    "is_relative",
+    "is_smallest",
+    "largest_operation",
+    "largest_operation_batch",
+    "layers_of",
+    "least_working_set",
+    "load_search",
     "max_batch",
     "max_image",
     "memory_at_overhead",
+    "method_of",
+    "minimal_row",
     "minimum_budget",
+    "naive_rounding",
+    "needed_values",
+    "plan_schedule",
+    "read_option",
+    "read_options",
+    "reduced_budget",
+    "relative_gap",
     "relax",
+    "require_budget",
+    "require_chain",
+    "require_meaning",
+    "round_deterministically",
+    "row",
+    "rules_out_budget",
     "scale_batch",
+    "scatter",
+    "smallest_known",
     "solve",
+    "solve_linear_program",
+    "spaced_budgets",
     "sweep",
+    "unknown_point",
+    "values_of",
+    "warm_up",
+    "with_known",
+    "write_options",
 ]

@@ -22,8 +22,7 @@ from remat_explorer.claims import relative_gap
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
-from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.runs import Computations
+from remat_explorer.schedule import Computations, Schedule
 
 
 def cores() -> int:

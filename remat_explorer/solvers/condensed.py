@@ -18,8 +18,7 @@ import numpy as np
 
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
-from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.runs import Computations
+from remat_explorer.schedule import Computations, Schedule
 
 
 @dataclass(frozen=True, eq=False)

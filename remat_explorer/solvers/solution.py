@@ -20,15 +20,12 @@ from remat_explorer.claims import PROVEN, Claims, Status, relative_gap
 from remat_explorer.documents import pack_rows, quote, read_json, require_format, require_keys, unpack_rows, write_json
 from remat_explorer.entry_checks import require_arguments, require_text
 from remat_explorer.errors import QuantityError, RematError, ScheduleError, SolutionError, SolverError, UnknownNameError
-from remat_explorer.graph import Graph
-from remat_explorer.graph.file import options_document, parse_options
-from remat_explorer.graph.rules import MOST_IMPLEMENTATIONS
+from remat_explorer.graph import MOST_IMPLEMENTATIONS, Graph, options_document, parse_options
 from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import SMALLEST, format_bytes, format_overhead, format_seconds, format_share
-from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.runs import Computations
+from remat_explorer.schedule import Computations, Schedule
 from remat_explorer.solvers.base import Limits, checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.memory.lowest_peak import least_working_set, limiting_operation

@@ -34,7 +34,7 @@ from remat_explorer.capture.implementations.call_site import Content, Site, Surr
 from remat_explorer.capture.predicted_costs import predicted_cost
 from remat_explorer.capture.storages import OperationDraft, StorageDraft, Storages
 from remat_explorer.capture_options import KINDS
-from remat_explorer.graph.rules import MOST_IMPLEMENTATIONS
+from remat_explorer.graph import MOST_IMPLEMENTATIONS
 
 aten = torch.ops.aten
 

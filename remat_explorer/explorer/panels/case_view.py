@@ -9,13 +9,10 @@ import numpy as np
 
 from remat_explorer.explorer.panels.side_panel import Click, Clickable, colours, note, select, text
 from remat_explorer.explorer.state.state import BUDGETS, State
-from remat_explorer.figures.case_study import CaseStudy, case_study_of, colours_of
+from remat_explorer.figures import CaseStudy, case_study_of, colours_of
 from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers import checkpoint_all
-from remat_explorer.solvers.method import Support
-from remat_explorer.solvers.registry import method_of
-from remat_explorer.solvers.sweeps.own_points import best_within
+from remat_explorer.solvers import Support, best_within, checkpoint_all, method_of
 
 WIDTH, HEIGHT = 380, 222
 LEFT, RIGHT, TOP, BOTTOM = 62, 6, 8, 22  # margins

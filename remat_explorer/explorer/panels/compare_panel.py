@@ -6,7 +6,7 @@ from typing import Any
 
 import ipywidgets as w
 
-from remat_explorer.explanations.values import in_vain_text
+from remat_explorer.explanations import in_vain_text
 from remat_explorer.explorer.panels.side_panel import Click, SidePanel, button, note, table, text
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.schedule_comparison import (
@@ -19,7 +19,7 @@ from remat_explorer.explorer.work.schedule_comparison import (
     stop_comparing,
     swap_compared,
 )
-from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers import Solution
 
 ACTIONS = {"pin": pin_solution, "keep": compare_with_keep_all, "swap": swap_compared, "stop": stop_comparing}
 BEFORE = (

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from remat_explorer.explanations import Mention, alive_at
-from remat_explorer.explanations.wording import cost_text, count
+from remat_explorer.explanations import Mention, alive_at, cost_text, count
 from remat_explorer.explorer.panels.side_panel import Click, SidePanel, button, link, note, table, text
 from remat_explorer.explorer.state.edited_schedule import EditedSchedule, why_not_editable
 from remat_explorer.explorer.state.state import State
@@ -27,7 +26,7 @@ from remat_explorer.explorer.work.editing import (
 )
 from remat_explorer.plan import Compute
 from remat_explorer.quantities import format_bytes, format_overhead
-from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers import Solution
 
 BEFORE = (
     "Take the solver's place: keep and drop values in S, and see memory and cost at once. What is computed again "

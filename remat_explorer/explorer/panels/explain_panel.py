@@ -6,9 +6,18 @@ places in them.
 
 from __future__ import annotations
 
-from remat_explorer.explanations import Explanation, Life, Mention, explain_operation, explain_value, summarize_stage
-from remat_explorer.explanations.choices import explain_choice
-from remat_explorer.explanations.operations import line_of, lines_of, uses_of_lines
+from remat_explorer.explanations import (
+    Explanation,
+    Life,
+    Mention,
+    explain_choice,
+    explain_operation,
+    explain_value,
+    line_of,
+    lines_of,
+    summarize_stage,
+    uses_of_lines,
+)
 from remat_explorer.explorer.panels.side_panel import (
     SidePanel,
     fill_places,

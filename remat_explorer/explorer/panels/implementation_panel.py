@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from remat_explorer.explanations.choices import explain_choice, label_of
-from remat_explorer.explanations.wording import cost_text
+from remat_explorer.explanations import cost_text, explain_choice, label_of
 from remat_explorer.explorer.panels.side_panel import SidePanel, note, shown_stage, table, text
-from remat_explorer.figures.convolution_algorithms import Algorithm, Part, describe_algorithm, is_convolution, parts_of
-from remat_explorer.figures.implementation_images import implementation_colours
-from remat_explorer.figures.palette import Theme
+from remat_explorer.figures import (
+    Algorithm,
+    Part,
+    Theme,
+    describe_algorithm,
+    implementation_colours,
+    is_convolution,
+    parts_of,
+)
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule

@@ -16,8 +16,7 @@ from remat_explorer.explorer.panels.plan_panel import PeakPanel, PlanPanel
 from remat_explorer.explorer.panels.side_panel import Clickable, colours, table, text
 from remat_explorer.explorer.panels.solver_panel import SolverPanel
 from remat_explorer.explorer.state.state import PANELS, State
-from remat_explorer.solvers import STRATEGIES
-from remat_explorer.solvers.method import row
+from remat_explorer.solvers import STRATEGIES, row
 
 TABS: dict[str, tuple[str, str]] = {
     "fit": (

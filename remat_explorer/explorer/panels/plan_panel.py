@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from remat_explorer.allocator import predict_allocator
-from remat_explorer.explanations import Memory, Mention, PeakRow, alive_at
-from remat_explorer.explanations.choices import statement_text
+from remat_explorer.explanations import Memory, Mention, PeakRow, alive_at, statement_text
 from remat_explorer.explorer.panels.side_panel import (
     Click,
     SidePanel,

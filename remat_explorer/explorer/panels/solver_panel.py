@@ -8,7 +8,7 @@ from typing import Any
 from remat_explorer.explorer.panels.side_panel import SidePanel, note, table, text
 from remat_explorer.explorer.state.state import HistoryPoint, State
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
-from remat_explorer.solvers.solution import relative_gap
+from remat_explorer.solvers import relative_gap
 
 WIDTH, HEIGHT = 380, 112
 LEFT, RIGHT, TOP, BOTTOM = 52, 8, 8, 18  # margins

@@ -14,11 +14,10 @@ import numpy as np
 
 from remat_explorer.checker import Checked, check_schedule
 from remat_explorer.errors import ScheduleError
-from remat_explorer.explanations.wording import count, persistent_kind
+from remat_explorer.explanations import count, persistent_kind
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.methods.two_phase_rounding import minimal_row, values_of
+from remat_explorer.solvers import Condensed, minimal_row, values_of
 
 _MAX_STEPS = 1000  # steps that can be undone
 _Cells = np.ndarray  # stages and groups, int of shape (count, 2)

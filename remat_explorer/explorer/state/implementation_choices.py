@@ -13,12 +13,10 @@ from weakref import WeakKeyDictionary
 
 from remat_explorer.capture_options import KINDS, kinds_of
 from remat_explorer.errors import UnknownNameError
-from remat_explorer.explanations.choices import is_exact, kinds_in, kinds_used
+from remat_explorer.explanations import is_exact, kinds_in, kinds_used
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.monet.selections import Selection
-from remat_explorer.solvers.solution import Solution
-from remat_explorer.solvers.sweeps.own_points import OwnPoint, assess_schedule
+from remat_explorer.solvers import OwnPoint, Selection, Solution, assess_schedule
 
 NONE, EXACT, ALL = "none", "exact", "all"
 _NAMED = (NONE, EXACT, ALL)

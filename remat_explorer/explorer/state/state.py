@@ -30,15 +30,14 @@ from remat_explorer.explorer.state.navigation import (
     next_found,
     stage_of_computation,
 )
-from remat_explorer.figures.palette import Theme
+from remat_explorer.figures import Theme
 from remat_explorer.graph import Graph
 from remat_explorer.offsets import Arena
 from remat_explorer.permissions import Permissions
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import parse_budget
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers import STRATEGIES, Frontier, MinimumBudget
-from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers import STRATEGIES, Frontier, MinimumBudget, Solution
 
 # Keys of `remat_explorer.fit.optimizers.OPTIMIZERS`, which is imported with torch, for which no screen should wait.
 OPTIMIZERS = ("adamw", "adam", "adam8bit", "adafactor", "lion", "momentum", "sgd")

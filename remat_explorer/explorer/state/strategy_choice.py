@@ -15,18 +15,26 @@ from remat_explorer.explorer.state.state import State
 from remat_explorer.graph import Graph
 from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers import STRATEGIES
-from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.method import Method, Support
-from remat_explorer.solvers.methods.checkpoint_sequential import METHOD as CHECKPOINT_SEQUENTIAL
-from remat_explorer.solvers.methods.checkpoint_sequential import blocks, checkpoint_sequential_candidates
-from remat_explorer.solvers.methods.chen import AP_GREEDY, AP_SQRT_N, require_chain
-from remat_explorer.solvers.methods.rotor import METHOD as ROTOR
-from remat_explorer.solvers.monet.selections import Selection, default_selection
-from remat_explorer.solvers.persistent.block_chain import chain_of
-from remat_explorer.solvers.registry import DEFAULTS, default_strategy, method_of
-from remat_explorer.solvers.solution import Solution, Status
-from remat_explorer.solvers.sweeps.own_points import assess_schedule
+from remat_explorer.solvers import (
+    AP_GREEDY,
+    AP_SQRT_N,
+    DEFAULTS,
+    STRATEGIES,
+    Condensed,
+    Method,
+    Selection,
+    Solution,
+    Status,
+    Support,
+    assess_schedule,
+    blocks,
+    chain_of,
+    checkpoint_sequential_candidates,
+    default_selection,
+    default_strategy,
+    method_of,
+    require_chain,
+)
 
 _selections: list[Selection] = []  # the last one: to select takes as long as to check a graph
 ONLY_CHAINS = "only for chains"  # in a list, where there is room for no more
@@ -195,9 +203,9 @@ def _parts(method: Method, graph: Graph) -> str:
     Raises:
         SolverError: if there is no such part.
     """
-    if method is ROTOR:
+    if method is method_of("rotor"):
         return _blocks([len(forward) for forward in chain_of(Condensed.of(graph)).forward if forward])
-    if method is CHECKPOINT_SEQUENTIAL:
+    if method is method_of("checkpoint-sequential"):
         checkpoint_sequential_candidates(graph)
         return _blocks([len(block) for block in blocks(graph)])
     if method in (AP_SQRT_N, AP_GREEDY):

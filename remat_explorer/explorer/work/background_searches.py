@@ -10,7 +10,7 @@ import threading
 import time
 from typing import Any
 
-from remat_explorer.explanations.choices import kinds_in
+from remat_explorer.explanations import kinds_in
 from remat_explorer.explorer.state.implementation_choices import lift_point, lift_solution
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.state.strategy_choice import default_implementations, solve_request
@@ -18,16 +18,21 @@ from remat_explorer.explorer.work.background import has_ended
 from remat_explorer.explorer.work.screen import add_to_frontier, show_best_known, update_auto_selection
 from remat_explorer.explorer.work.solving import POLL, prepare_process, warm_start
 from remat_explorer.graph import Graph
-from remat_explorer.offsets import Arena, Rectangles, place, place_at_once
-from remat_explorer.offsets.placement import ALIGNMENT
+from remat_explorer.offsets import ALIGNMENT, Arena, Rectangles, place, place_at_once
 from remat_explorer.plan import Plan
-from remat_explorer.solvers import STRATEGIES, SolveJob, Sweep
-from remat_explorer.solvers.memory.minimum_budget import spaced_budgets
-from remat_explorer.solvers.method import Support
-from remat_explorer.solvers.monet.selections import Selection
-from remat_explorer.solvers.registry import method_of
-from remat_explorer.solvers.solution import Solution, Status
-from remat_explorer.solvers.sweeps.own_points import assess_schedule, unknown_point
+from remat_explorer.solvers import (
+    STRATEGIES,
+    Selection,
+    Solution,
+    SolveJob,
+    Status,
+    Support,
+    Sweep,
+    assess_schedule,
+    method_of,
+    spaced_budgets,
+    unknown_point,
+)
 
 _MAX_IMPROVE_SECONDS = 20.0  # seconds of an improvement, at most
 _QUIET_SECONDS = 0.4  # seconds for which the budget must stay as it is before its improvement begins

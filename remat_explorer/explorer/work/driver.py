@@ -25,7 +25,7 @@ from remat_explorer.explorer.work.scenes import Scene, ScenePlayer, default_scen
 from remat_explorer.explorer.work.schedule_comparison import swap_compared
 from remat_explorer.explorer.work.screen import choose_solution, show_known_for_kinds
 from remat_explorer.explorer.work.solving import solve
-from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers import Solution
 
 _CLOSE_SECONDS = 5.0  # seconds for work to end: a module's own code may go on for longer
 _FIRST_SECONDS = 4.0  # seconds for the optimum of the network that is shown where nobody has chosen one

@@ -17,9 +17,7 @@ from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.screen import add_to_frontier, explain_none_known, show_schedule
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import PROVEN, checkpoint_all
-from remat_explorer.solvers.solution import Solution, Status
-from remat_explorer.solvers.sweeps.own_points import assess_schedule, bound_at, unknown_point
+from remat_explorer.solvers import PROVEN, Solution, Status, assess_schedule, bound_at, checkpoint_all, unknown_point
 
 _BY_HAND = "by hand"  # the strategy of an edited schedule
 SHOWN, EVERYTHING = "shown", "everything"

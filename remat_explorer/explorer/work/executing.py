@@ -16,7 +16,7 @@ from remat_explorer.explorer.work.loading import find_budget_marks, measure_cost
 from remat_explorer.explorer.work.screen import add_to_frontier, show_schedule
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead
-from remat_explorer.solvers.solution import Status
+from remat_explorer.solvers import Status
 
 
 def execute(state: State, cancelled: threading.Event) -> None:

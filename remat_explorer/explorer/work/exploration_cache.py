@@ -23,8 +23,7 @@ from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.state.strategy_choice import switch_default_strategy
 from remat_explorer.explorer.work.model_sources import DEFAULT_SIZES, NO_MODULE
 from remat_explorer.explorer.work.screen import auto_select, forget_model, show_schedule
-from remat_explorer.graph import Graph
-from remat_explorer.graph.file import dump_graph
+from remat_explorer.graph import Graph, dump_graph
 from remat_explorer.solvers import Frontier
 
 _FORMAT, _VERSION = "remat-explorer/look", 1

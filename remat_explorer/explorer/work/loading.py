@@ -30,10 +30,15 @@ from remat_explorer.explorer.work.solving import prepare_process
 from remat_explorer.free_memory import free_bytes
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes
-from remat_explorer.solvers import checkpoint_all_peak, minimum_budget, solve
-from remat_explorer.solvers.registry import default_strategy
-from remat_explorer.solvers.search.planner import load_search
-from remat_explorer.solvers.solution import Solution, Status
+from remat_explorer.solvers import (
+    Solution,
+    Status,
+    checkpoint_all_peak,
+    default_strategy,
+    load_search,
+    minimum_budget,
+    solve,
+)
 
 COUNT_INTERVAL = 0.1  # seconds between two counts of what is measured
 _DRAWING_SECONDS = 1.0  # for the page to draw what is cached: while torch is imported, the kernel hardly answers it
@@ -164,7 +169,7 @@ def measure_costs(state: State, graph: Graph, inputs: ModuleInputs, cancelled: t
         inputs: whose operations they are.
         cancelled: ends the measuring.
     """
-    from remat_explorer.capture.profiling import profile
+    from remat_explorer.capture import profile
 
     needed, free = checkpoint_all_peak(graph), free_bytes(state.device)
     if needed > free:

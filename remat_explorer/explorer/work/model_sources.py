@@ -178,7 +178,7 @@ class ModuleInputs:
         Raises:
             ExecutionError: as `remat_explorer.capture.model_placement.place`; tensors without content stay as they are.
         """
-        from remat_explorer.capture.model_placement import model_device, place, torch_device
+        from remat_explorer.capture import model_device, place, torch_device
 
         home = model_device(self.module, self.args, self.kwargs)
         if home.type == "meta" or home == torch_device(device):
@@ -189,8 +189,7 @@ class ModuleInputs:
 
 def load_zoo_model(state: State) -> LoadedModel:
     """The zoo's model of the state's name, batch and image size."""
-    from remat_explorer.capture import capture
-    from remat_explorer.capture.model_placement import torch_device
+    from remat_explorer.capture import capture, torch_device
     from remat_explorer.models import load
 
     torch_device(state.device)  # what the explorer shows can also be run
@@ -302,7 +301,7 @@ def _defines(source: str) -> bool:
 
 
 def _home(module: Any) -> str:
-    from remat_explorer.capture.model_placement import model_device
+    from remat_explorer.capture import model_device
 
     home = model_device(module)
     return "cpu" if home.type == "meta" else str(home)

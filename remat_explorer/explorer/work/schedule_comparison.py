@@ -16,8 +16,7 @@ from remat_explorer.explorer.work.screen import show_schedule
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers import solve
-from remat_explorer.solvers.solution import Solution, Status
+from remat_explorer.solvers import Solution, Status, solve
 
 
 def pin_solution(state: State) -> None:

@@ -14,10 +14,7 @@ from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.state.strategy_choice import describe_strategy
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
-from remat_explorer.solvers.registry import default_strategy
-from remat_explorer.solvers.solution import Solution, Status
-from remat_explorer.solvers.sweeps.frontier import extend_frontier
-from remat_explorer.solvers.sweeps.own_points import OwnPoint, rules_out_budget
+from remat_explorer.solvers import OwnPoint, Solution, Status, default_strategy, extend_frontier, rules_out_budget
 
 
 def show_schedule(state: State, schedule, solution: Solution | None) -> None:

@@ -15,10 +15,7 @@ from remat_explorer.explorer.work.screen import add_to_frontier, describe_result
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers import STRATEGIES, Frontier
-from remat_explorer.solvers.base import Answer, Progress
-from remat_explorer.solvers.registry import method_of
-from remat_explorer.solvers.solution import Solution, Status
+from remat_explorer.solvers import STRATEGIES, Answer, Frontier, Progress, Solution, Status, method_of
 
 MAX_HISTORY = 400  # moments that are kept of one solve
 _STAYS = "The screen shows the schedule from before."
@@ -33,7 +30,7 @@ def solve(state: State, cancelled: threading.Event) -> None:
     the schedule on the screen as it is, and so does an answer for kinds of implementations that are no longer the
     chosen ones: it joins the trade-off curve.
     """
-    from remat_explorer.solvers.jobs.solve_job import SolveJob
+    from remat_explorer.solvers import SolveJob
 
     graph, budget, kinds = state.graph, state.budget, state.kinds
     if graph is None:
@@ -90,7 +87,7 @@ def warm_start(state: State, request: SolveRequest, budget: int) -> Answer:
 
 def prepare_process() -> None:
     """Start the next solve's process now; what keeps it from starting is said by the solve that needs it."""
-    from remat_explorer.solvers.jobs.solve_job import SolveJob
+    from remat_explorer.solvers import SolveJob
 
     with contextlib.suppress(SolverError):
         SolveJob.prepare()

@@ -15,16 +15,30 @@ from torch._functorch._aot_autograd.utils import _is_primal, _is_tangent
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
-from remat_explorer.capture.bodies import body_of, in_place_bodies, view_of
-from remat_explorer.capture.captured_program import Body, Program
-from remat_explorer.capture.devices import find_device
-from remat_explorer.capture.graph_assembly import assemble, numbered
-from remat_explorer.capture.graph_rewrites import graph_results, is_random, output_node, rewrite_graph
-from remat_explorer.capture.in_place import fits
-from remat_explorer.capture.inputs_and_outputs import OutputStructure
-from remat_explorer.capture.operation_rewrites import contract, weight_gradients_first
-from remat_explorer.capture.propagation import fake_mode, propagate
-from remat_explorer.capture.storages import OperationDraft, StorageDraft, Storages, find_storages
+from remat_explorer.capture import (
+    Body,
+    OperationDraft,
+    OutputStructure,
+    Program,
+    StorageDraft,
+    Storages,
+    assemble,
+    body_of,
+    contract,
+    fake_mode,
+    find_device,
+    find_storages,
+    fits,
+    graph_results,
+    in_place_bodies,
+    is_random,
+    numbered,
+    output_node,
+    propagate,
+    rewrite_graph,
+    view_of,
+    weight_gradients_first,
+)
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.errors import ExecutionError
 from remat_explorer.graph import Graph

@@ -18,9 +18,7 @@ from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from remat_explorer.capture.captured_program import Call, Program
-from remat_explorer.capture.graph_rewrites import is_random
-from remat_explorer.capture.in_place import Overwriting
+from remat_explorer.capture import Call, Overwriting, Program, is_random
 from remat_explorer.claims import relative_gap
 from remat_explorer.entry_checks import Seconds, require_arguments
 from remat_explorer.errors import ExecutionError
@@ -29,9 +27,7 @@ from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_bytes, format_share
 from remat_explorer.runtime.compiled.joint_program import GraphResult, JointProgram, joint_program
 from remat_explorer.runtime.emitter import Emitter, NodeLookup, needed_after, nodes_read, split_point
-from remat_explorer.solvers import minimum_budget, solve
-from remat_explorer.solvers.memory.minimum_budget import Budget, budget_of, require_budget, smallest_known
-from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers import Budget, Solution, budget_of, minimum_budget, require_budget, smallest_known, solve
 
 
 def partitioner(

@@ -28,14 +28,17 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
 from torch.utils._python_dispatch import _disable_current_modes
 
-from remat_explorer.capture.autocast import no_autocast
-from remat_explorer.capture.captured_program import Program, Registers
-from remat_explorer.capture.eager_kernels import eager_kernels
-from remat_explorer.capture.memory_meter import memory_meter
-from remat_explorer.capture.profile_cache import Profile
-from remat_explorer.capture.profiling import ProfilingRun
-from remat_explorer.capture.sharding import shard_groups
-from remat_explorer.capture.storage_census import StorageCensus
+from remat_explorer.capture import (
+    Profile,
+    ProfilingRun,
+    Program,
+    Registers,
+    StorageCensus,
+    eager_kernels,
+    memory_meter,
+    no_autocast,
+    shard_groups,
+)
 from remat_explorer.entry_checks import Seconds, require_arguments
 from remat_explorer.errors import ExecutionError, UnknownNameError
 from remat_explorer.graph import Graph
@@ -43,7 +46,7 @@ from remat_explorer.plan import Plan
 from remat_explorer.quantities import exact_bytes
 from remat_explorer.runtime.compiled.inductor_fusion import FusionWithinBudget
 from remat_explorer.runtime.compiled.partitioner import Partitioner, PlannedGraph
-from remat_explorer.solvers.memory.minimum_budget import Budget, require_budget
+from remat_explorer.solvers import Budget, require_budget
 
 BACKENDS = ("aot_eager", "inductor")
 MAX_REPLANS = 3  # before the smallest plan, where the measured peak exceeds the budget

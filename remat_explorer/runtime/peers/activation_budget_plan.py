@@ -10,16 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from remat_explorer.capture.captured_program import Program
-from remat_explorer.capture.graph_rewrites import is_random
-from remat_explorer.capture.propagation import storage_key, tensors_of
+from remat_explorer.capture import Program, is_random, storage_key, tensors_of
 from remat_explorer.checker import check_schedule
 from remat_explorer.errors import ScheduleError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.min_cut_partitioner import partition
-from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.runs import Computations
+from remat_explorer.schedule import Computations, Schedule
 
 
 def pytorch_budget_plan(program: Program, budget: float, solver: str = "dp") -> Plan:

@@ -20,14 +20,19 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from remat_explorer.capture.captured_program import Program
-from remat_explorer.capture.inputs_and_outputs import Loss
-from remat_explorer.capture.memory_meter import memory_meter
-from remat_explorer.capture.model_placement import Placement, exact_kernels, is_out_of_memory, place
-from remat_explorer.capture.profiling import profile
-from remat_explorer.capture.trace_errors import first_line
-from remat_explorer.capture.tracing import trace
-from remat_explorer.capture.training_step import unwrap
+from remat_explorer.capture import (
+    Loss,
+    Placement,
+    Program,
+    exact_kernels,
+    first_line,
+    is_out_of_memory,
+    memory_meter,
+    place,
+    profile,
+    trace,
+    unwrap,
+)
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.checker import replay
 from remat_explorer.entry_checks import Repeats, require_arguments

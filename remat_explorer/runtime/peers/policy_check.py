@@ -19,12 +19,20 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from remat_explorer.capture.fake_tensors import fake_tensor_mode
-from remat_explorer.capture.inputs_and_outputs import tensors_in
-from remat_explorer.capture.memory_meter import memory_meter
-from remat_explorer.capture.model_placement import Placement, exact_kernels, model_device, place
-from remat_explorer.capture.trace_errors import first_line
-from remat_explorer.capture.training_step import Example, TrainingStep, substitute_tensors, unwrap
+from remat_explorer.capture import (
+    Example,
+    Placement,
+    TrainingStep,
+    exact_kernels,
+    fake_tensor_mode,
+    first_line,
+    memory_meter,
+    model_device,
+    place,
+    substitute_tensors,
+    tensors_in,
+    unwrap,
+)
 from remat_explorer.checker import replay
 from remat_explorer.errors import ExecutionError, OutOfMemoryError, SolverError
 from remat_explorer.free_memory import free_bytes

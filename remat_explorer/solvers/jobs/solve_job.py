@@ -9,11 +9,9 @@ from typing import Any
 
 from remat_explorer.checker import check_schedule
 from remat_explorer.errors import ScheduleError, SolverError
-from remat_explorer.graph import Graph
-from remat_explorer.graph.file import dump_graph
+from remat_explorer.graph import Graph, dump_graph
 from remat_explorer.quantities import format_seconds
-from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.runs import Computations, Retained
+from remat_explorer.schedule import Computations, Retained, Schedule
 from remat_explorer.solvers.base import INTERRUPTION, Answer, Progress, time_limit_of
 from remat_explorer.solvers.cache import Question, known_answer, load_solution, no_worse, store_solution
 from remat_explorer.solvers.jobs.worker_process import WorkerProcess, prepare_worker, take_worker

@@ -17,8 +17,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import SMALLEST, exact_bytes, format_bytes, parse_budget
-from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.runs import Computations, Retained
+from remat_explorer.schedule import Computations, Retained, Schedule
 from remat_explorer.solvers.base import checkpoint_all_peak
 from remat_explorer.solvers.cache import Question, load_solution, store_or_warn
 from remat_explorer.solvers.memory.lowest_peak import least_plain, least_with_choices

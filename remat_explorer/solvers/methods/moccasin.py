@@ -25,12 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from remat_explorer.errors import SolverError
-from remat_explorer.graph import Graph
-from remat_explorer.graph.file import dump_graph
+from remat_explorer.graph import Graph, dump_graph
 from remat_explorer.plan import Plan
 from remat_explorer.python_process import python_command, python_path
-from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.runs import Computations
+from remat_explorer.schedule import Computations, Schedule
 from remat_explorer.solvers.base import Answer, Incumbent, Limits, checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.method import Method, Support, cheapest_within, whole_number

@@ -30,11 +30,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from remat_explorer.graph import Graph
-from remat_explorer.graph.repeated_blocks import repeated_blocks
+from remat_explorer.graph import Graph, repeated_blocks
 from remat_explorer.memoize import memoize_by_identity
-from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.runs import Computations
+from remat_explorer.schedule import Computations, Schedule
 from remat_explorer.solvers.base import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.method import Candidate

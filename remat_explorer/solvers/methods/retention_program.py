@@ -31,8 +31,7 @@ from typing import Any
 import numpy as np
 
 from remat_explorer.graph import Graph
-from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.runs import Computations
+from remat_explorer.schedule import Computations, Schedule
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.stages import cost_step
 from remat_explorer.solvers.condensed import Condensed

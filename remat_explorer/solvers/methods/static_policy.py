@@ -18,8 +18,7 @@ import numpy as np
 
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
-from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.runs import Computations
+from remat_explorer.schedule import Computations, Schedule
 from remat_explorer.solvers.base import Answer, Limits, checkpoint_all, checkpoint_all_peak, least_cost
 from remat_explorer.solvers.method import BackgroundSweep, Candidate, Method, Support, within_budget
 

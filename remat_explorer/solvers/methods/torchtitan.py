@@ -22,8 +22,7 @@ from functools import cached_property
 import numpy as np
 
 from remat_explorer.errors import SolverError, shown
-from remat_explorer.graph import Graph
-from remat_explorer.graph.operator_words import is_random
+from remat_explorer.graph import Graph, is_random
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Limits, checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed

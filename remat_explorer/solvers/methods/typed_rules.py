@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from remat_explorer.errors import SolverError, shown
-from remat_explorer.graph import Graph
-from remat_explorer.graph.operator_words import is_any_product, is_fused_attention, is_product, is_softmax
+from remat_explorer.graph import Graph, is_any_product, is_fused_attention, is_product, is_softmax
 from remat_explorer.solvers.method import BackgroundSweep, Candidate, Knob, Method, Support, within_budget
 from remat_explorer.solvers.methods.regions import Layer, Region, layers_of, region_candidates
 

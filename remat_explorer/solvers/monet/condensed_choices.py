@@ -31,8 +31,7 @@ import numpy as np
 
 from remat_explorer.capture_options import KINDS
 from remat_explorer.errors import SolverError, UnknownNameError, shown
-from remat_explorer.graph import Graph, Implementation
-from remat_explorer.graph.rules import stands_in
+from remat_explorer.graph import Graph, Implementation, stands_in
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.linear_expression import LinearExpression, require
 from remat_explorer.solvers.milp import Milp

@@ -24,8 +24,7 @@ import numpy as np
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph, Implementation, Operation, Value
 from remat_explorer.plan import Plan
-from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.runs import Computations
+from remat_explorer.schedule import Computations, Schedule
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.monet.condensed_choices import Codes, CondensedImplementation, Tables, run_out_of_place
 from remat_explorer.solvers.search.local_search import Guide, Walks

@@ -12,7 +12,7 @@ import numpy as np
 
 from remat_explorer.instances import linear
 from remat_explorer.machine_code import entries, folder, is_own
-from remat_explorer.offsets.placement import load_offset_search
+from remat_explorer.offsets import load_offset_search
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.persistent.block_chain import chain_of
 from remat_explorer.solvers.persistent.persistent_program import cheapest_persistent

@@ -16,8 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from remat_explorer.plan import Plan
-from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.runs import Computations
+from remat_explorer.schedule import Computations, Schedule
 from remat_explorer.solvers.base import MOST_COMPUTATIONS
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.compiled_state import BETTER, FlatGraph, FlipState, Neighbourhoods, WalkState

@@ -16,8 +16,7 @@ from functools import partial
 
 import numpy as np
 
-from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.runs import Computations
+from remat_explorer.schedule import Computations, Schedule
 from remat_explorer.solvers.base import Progress, checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.local_search import (

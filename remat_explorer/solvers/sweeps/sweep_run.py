@@ -27,8 +27,7 @@ from typing import Any, Literal
 from remat_explorer.documents import quote
 from remat_explorer.entry_checks import Seconds, Threads, Workers, require_arguments
 from remat_explorer.errors import RematError, SolverError, UnknownNameError
-from remat_explorer.graph import Graph
-from remat_explorer.graph.file import dump_graph
+from remat_explorer.graph import Graph, dump_graph
 from remat_explorer.instances import linear
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.anytime.sweep_search import solve_together
