@@ -32,6 +32,7 @@ PAGES = (
     "security",
     "papers",
     "findings",
+    "architecture",
     "equations",
     "citing",
     "glossary",
