@@ -12,13 +12,3 @@ from remat_explorer.allocator.caching import CachingAllocator
 from remat_explorer.allocator.prediction import AllocatorPrediction, predict_allocator, reserved_of
 from remat_explorer.allocator.recorded import TraceReplay, replay_trace
 from remat_explorer.allocator.settings import AllocatorSettings
-
-__all__ = [
-    "AllocatorPrediction",
-    "AllocatorSettings",
-    "CachingAllocator",
-    "TraceReplay",
-    "predict_allocator",
-    "replay_trace",
-    "reserved_of",
-]

@@ -13,11 +13,3 @@ from remat_explorer.explorer.live_page import live_page
 from remat_explorer.explorer.presentations import presentation
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.scenes import Scene
-
-__all__ = [
-    "Explorer",
-    "Scene",
-    "State",
-    "live_page",
-    "presentation",
-]

@@ -33,7 +33,6 @@ from remat_explorer.solvers import (
     solve,
 )
 
-__all__ = ["Fit", "Recipe", "fit"]
 ALL = [Recipe(name) for name in OPTIMIZERS] + [Recipe("adamw", True), Recipe("adamw", True, True)]
 RATES = "A100"  # published rates for costs, where no device is named
 QUICK = 5.0  # seconds of a capture after which a second one, of twice the batch, is made

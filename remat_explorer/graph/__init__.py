@@ -18,28 +18,3 @@ from remat_explorer.graph.parts import Implementation, Operation, Phase, Value, 
 from remat_explorer.graph.repeated_blocks import RepeatedBlocks, repeated_blocks
 from remat_explorer.graph.rules import MOST_IMPLEMENTATIONS, stands_in
 from remat_explorer.graph.summary import Summary
-
-__all__ = [
-    "BATCHED_PRODUCTS",
-    "MOST_IMPLEMENTATIONS",
-    "PRODUCTS",
-    "Graph",
-    "Implementation",
-    "Operation",
-    "Phase",
-    "RepeatedBlocks",
-    "Summary",
-    "Value",
-    "dump_graph",
-    "is_any_product",
-    "is_fused_attention",
-    "is_product",
-    "is_random",
-    "is_softmax",
-    "operation",
-    "options_document",
-    "parse_options",
-    "repeated_blocks",
-    "stands_in",
-    "words",
-]

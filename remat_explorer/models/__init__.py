@@ -29,13 +29,6 @@ from remat_explorer.models import (
 from remat_explorer.models.entry import Entry, Pixels, Size
 from remat_explorer.models.loaded_model import SEED, LoadedModel, WithLoss
 
-__all__ = [
-    "LoadedModel",
-    "Size",
-    "load",
-    "names",
-    "published_size",
-]
 MODELS: dict[str, Entry] = {
     **bert.ENTRIES,
     **chains.ENTRIES,

@@ -19,14 +19,3 @@ from remat_explorer.offsets.placement import (
     predict_pool,
 )
 from remat_explorer.offsets.rectangles import Rectangles
-
-__all__ = [
-    "ALIGNMENT",
-    "Arena",
-    "Rectangles",
-    "load_offset_search",
-    "place",
-    "place_at_once",
-    "place_rectangles",
-    "predict_pool",
-]

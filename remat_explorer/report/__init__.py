@@ -19,19 +19,5 @@ from remat_explorer.report.page import write_report
 
 report = write_report  # as `remat_explorer.report`
 
-__all__ = [
-    "Origin",
-    "ReportContents",
-    "differences",
-    "drawing",
-    "facts",
-    "packed",
-    "paragraph",
-    "report",
-    "table",
-    "whole_page",
-    "write_report",
-]
-
 
 make_callable(__name__, write_report)

@@ -23,13 +23,3 @@ from remat_explorer.runtime.measurement import Measurement
 from remat_explorer.runtime.measuring import measure
 from remat_explorer.runtime.peers import PeerMeasurement
 from remat_explorer.runtime.rematerialize import rematerialize
-
-__all__ = [
-    "Interpreter",
-    "Measurement",
-    "PeerMeasurement",
-    "StepOutcome",
-    "measure",
-    "peaks_of_process",
-    "rematerialize",
-]

@@ -2,10 +2,3 @@
 
 from remat_explorer.schedule.runs import Computations, Retained, memory_before
 from remat_explorer.schedule.schedule import Schedule
-
-__all__ = [
-    "Computations",
-    "Retained",
-    "Schedule",
-    "memory_before",
-]

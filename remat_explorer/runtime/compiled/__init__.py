@@ -2,5 +2,3 @@
 
 from remat_explorer.runtime.compiled.partitioner import partitioner
 from remat_explorer.runtime.compiled.torch_compile import compile
-
-__all__ = ["compile", "partitioner"]
