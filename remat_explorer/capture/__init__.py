@@ -60,7 +60,7 @@ from remat_explorer.capture.model_placement import (
     require_same_structure,
     torch_device,
 )
-from remat_explorer.capture.operation_rewrites import contract, weight_gradients_first
+from remat_explorer.capture.operation_rewrites import contract_operations, weight_gradients_first
 from remat_explorer.capture.profile_cache import Profile, name_of_call, processor_name
 from remat_explorer.capture.profiling import ProfilingRun, everything, profile
 from remat_explorer.capture.propagation import fake_mode, propagate, storage_key, tensors_of

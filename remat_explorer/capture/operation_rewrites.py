@@ -1,7 +1,7 @@
 """What is done to operations before they are numbered: reordered, taken out, and joined.
 
 `weight_gradients_first` puts a layer's weight gradient before its input gradient; `hoist_constants` computes once what
-depends on nothing, such as positions and masks that a model makes anew in every forward pass; `contract` joins
+depends on nothing, such as positions and masks that a model makes anew in every forward pass; `contract_operations` joins
 operations without losing a schedule worth having: fewer rows and columns for the solvers.
 """
 
@@ -160,7 +160,7 @@ def _drop_unread(storages: Storages, constant: list[OperationDraft]) -> None:
             storages.operations.remove(draft)
 
 
-def contract(storages: Storages, kinds: tuple[str, ...] = ()) -> None:
+def contract_operations(storages: Storages, kinds: tuple[str, ...] = ()) -> None:
     """Apply every rule below, in place.
 
     Args:

@@ -49,7 +49,7 @@ from remat_explorer.capture.input_assumptions import Assumptions
 from remat_explorer.capture.inputs_and_outputs import Loss, OutputStructure, named_inputs
 from remat_explorer.capture.joint_trace import trace_joint
 from remat_explorer.capture.model_checks import require_capturable
-from remat_explorer.capture.operation_rewrites import contract, hoist_constants, weight_gradients_first
+from remat_explorer.capture.operation_rewrites import contract_operations, hoist_constants, weight_gradients_first
 from remat_explorer.capture.propagation import propagate
 from remat_explorer.capture.sharded_parameters import share_out
 from remat_explorer.capture.sharding import is_sharded, local_part, reshard, shard_groups
@@ -128,7 +128,7 @@ def trace(
     chosen = None if like is None else like.hoisted
     prologue, hoisted = hoist_constants(storages, chosen) if options.contract else ([], ())
     if options.contract:
-        contract(storages, options.implementations)
+        contract_operations(storages, options.implementations)
     epilogue = _take_epilogue(storages)
     if options.implementations:
         add_alternatives(storages, options.implementations, _content(joint.module, model), find_device(device))

@@ -12,12 +12,16 @@ import pytest
 from tests.project.pages import ROOT, page
 
 CALLS = {
-    "`rx.capture`": "import torch\nrun = lambda: rx.capture(torch.nn.Linear(4, 1), (torch.ones(2, 4),), loss=torch.mean)",
+    "`rx.capture`": """
+import torch
+run = lambda: rx.capture(torch.nn.Linear(4, 1), (torch.ones(2, 4),), loss=torch.mean)
+""",
     "`rx.solve`": "run = lambda: rx.solve(rx.linear(12), '60%')",
     "`rx.rematerialize`": """
 import torch
 def run():
-    model = rx.rematerialize(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU()), (torch.ones(8, 4),), budget='100%')
+    layers = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
+    model = rx.rematerialize(layers, (torch.ones(8, 4),), budget='100%')
     model(torch.ones(8, 4)).sum().backward()
 """,
     "Solve in the explorer": """

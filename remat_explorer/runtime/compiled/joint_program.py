@@ -24,7 +24,7 @@ from remat_explorer.capture import (
     Storages,
     assemble,
     body_of,
-    contract,
+    contract_operations,
     fake_mode,
     find_device,
     find_storages,
@@ -78,7 +78,7 @@ def joint_program(module: GraphModule, forward_results: int, in_place: bool = Tr
     storages = find_storages(module, propagate(module))
     weight_gradients_first(storages)
     if in_place:
-        contract(storages)
+        contract_operations(storages)
     else:
         fuse_pointwise(storages)
     _keep_seeds(storages)

@@ -118,7 +118,7 @@ def join_branches(found: Storages, kinds: tuple[str, ...] = ()) -> None:
 
 @pytest.mark.parametrize("road", ROADS)
 def test_calls_of_other_operators_are_combined_too(road, monkeypatch):
-    monkeypatch.setattr(tracing, "contract", join_branches)
+    monkeypatch.setattr(tracing, "contract_operations", join_branches)
     monkeypatch.setitem(NETS, "branches", branches)
     runner = Runner("branches", ["masks", "replay"])
     node = next(n for n in runner.graph.operations if n.details and n.details.operator.count("backward") == 2)
