@@ -1,8 +1,8 @@
 """What is done to operations before they are numbered: reordered, taken out, and joined.
 
 `weight_gradients_first` puts a layer's weight gradient before its input gradient; `hoist_constants` computes once what
-depends on nothing, such as positions and masks that a model makes anew in every forward pass; `contract_operations` joins
-operations without losing a schedule worth having: fewer rows and columns for the solvers.
+depends on nothing, such as positions and masks that a model makes anew in every forward pass; `contract_operations`
+joins some without losing a schedule worth having: fewer rows and columns for the solvers.
 """
 
 from __future__ import annotations
