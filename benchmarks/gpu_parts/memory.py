@@ -36,10 +36,14 @@ SHOWN = 3  # statements that are named where memory is not as predicted
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A profiled model whose schedules are being solved; it is not on the device meanwhile."""
+    """A profiled model whose schedules are being solved; it is not on the device meanwhile.
+
+    Its program is kept unless it may hold memory of a device.
+    """
 
     name: str
     graph: rx.Graph
+    program: Program | None
     schedules: dict[Share, Future[Any] | Given]
     seconds: float
 
@@ -72,9 +76,10 @@ def prepare(name: str, shares: Sequence[Share], work: Work, schedules: Schedules
     program = trace(loaded.module, loaded.args)
     options = {"device": work.device, "repeats": repeats(work), "program": program, "on_progress": quiet}
     graph = rx.profile(program.graph, loaded.module, loaded.args, **options)
+    kept = program if work.device == "cpu" else None
     del loaded, program, options
     emptied(work.device)
-    prepared = Prepared(name, graph, schedules.of(name, graph, shares), time.monotonic() - begun)
+    prepared = Prepared(name, graph, kept, schedules.of(name, graph, shares), time.monotonic() - begun)
     print(f"{name}: captured and profiled in {prepared.seconds:.0f} s", flush=True)
     return prepared
 
@@ -91,7 +96,7 @@ def _measure(prepared: Prepared, work: Work) -> None:
         "prepare_seconds": round(prepared.seconds, 1),
         "runs": [],
     }
-    program = trace(loaded.module, loaded.args, options=graph.options)
+    program = prepared.program or trace(loaded.module, loaded.args, options=graph.options)
     for share in prepared.schedules:
         if work.left <= 0 and entry["runs"]:
             entry[STOPPED] = "not every budget"
