@@ -82,77 +82,6 @@ _KEYS = ("format", "version", "graph", "seconds", "kinds", "budgets", "sets")
 _SMALLEST = ("known_feasible", "lower_bound", "runs")
 
 
-def ablation_document(
-    graph: Graph,
-    kinds: Kinds,
-    budgets: tuple[int, ...],
-    solutions: Mapping[tuple[Kinds, int], Solution],
-    smallest: Mapping[Kinds, SmallestBudget],
-    seconds: float,
-    with_runs: bool = True,
-) -> dict[str, Any]:
-    """The ablation file as a JSON object, or what it says without the schedules; see `Ablation.to_document`.
-
-    >>> from remat_explorer.instances import linear
-    >>> ablation_document(linear(2), (), (), {}, {}, 0.0)["format"]
-    'remat-explorer/ablation'
-    """
-    sets = []
-    for chosen in sets_of(kinds):
-        least = smallest.get(chosen)
-        entry = None
-        if least is not None:
-            entry = {"known_feasible": least.known_feasible, "lower_bound": least.lower_bound}
-            entry |= {"runs": pack_runs(least.schedule)} if with_runs else {}
-        points = [point_entry(solutions[chosen, budget], "", with_runs) for budget in budgets]
-        sets.append({"kinds": list(chosen), "smallest": entry, "points": points})
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "graph": {"name": graph.name, "sha256": graph.sha256},
-        "seconds": seconds,
-        "kinds": list(kinds),
-        "budgets": list(budgets),
-        "sets": sets,
-    }
-
-
-def parse_ablation(
-    document: Any, graph: Graph
-) -> tuple[Kinds, tuple[int, ...], dict[tuple[Kinds, int], Solution], dict[Kinds, SmallestBudget], float]:
-    """The fields of `Ablation` after the graph, in their order, of a parsed ablation file; schedules are checked again.
-
-    Raises:
-        SolutionError: as `Ablation.load`.
-    """
-    require_format(document, FORMAT, VERSION, SolutionError)
-    require_keys(document, _KEYS, "the ablation file", SolutionError)
-    require_graph(document, "ablation", graph)
-    every = _strings(document["kinds"], "the entry 'kinds'")
-    budgets = require_list(document["budgets"], "the entry 'budgets'", SolutionError)
-    for budget in budgets:
-        require_bytes(budget, "a budget of the ablation", SolutionError)
-    if not isinstance(document["sets"], list) or len(document["sets"]) != len(sets_of(every)):
-        raise SolutionError(f"there are not {len(sets_of(every))} sets of kinds: {quote(document['sets'])}")
-    solutions: dict[tuple[Kinds, int], Solution] = {}
-    smallest: dict[Kinds, SmallestBudget] = {}
-    for kinds, item in zip(sets_of(every), document["sets"], strict=True):
-        where = f"the set {list(kinds)}"
-        require_keys(item, ("kinds", "smallest", "points"), where, SolutionError)
-        if _strings(item["kinds"], f"the kinds of {where}") != kinds or not isinstance(item["points"], list):
-            raise SolutionError(f"{where} is expected with a list of points, not {quote(item)}")
-        points = [read_point(point, f"a point of {where}", graph) for point in item["points"]]
-        if [point.budget for point in points] != budgets:
-            raise SolutionError(f"the points of {where} are not at the budgets {quote(budgets)}")
-        solutions |= {(kinds, point.budget): point for point in points}
-        if item["smallest"] is not None:
-            smallest[kinds] = _smallest(item["smallest"], where, graph)
-        schedules = [*(point.schedule for point in points), *([smallest[kinds].schedule] if kinds in smallest else [])]
-        _require_allowed([schedule for schedule in schedules if schedule is not None], kinds, where, graph)
-    _require_unrefuted(graph, solutions, smallest)
-    return every, tuple(budgets), solutions, smallest, read_seconds(document, "the ablation file")
-
-
 def _require_unrefuted(
     graph: Graph, solutions: Mapping[tuple[Kinds, int], Solution], smallest: Mapping[Kinds, SmallestBudget]
 ) -> None:
@@ -306,8 +235,24 @@ class Ablation:
         >>> Ablation(linear(2), (), (), {}, {}).to_document()["sets"]
         [{'kinds': [], 'smallest': None, 'points': []}]
         """
-        fields = self.kinds, self.budgets, self.solutions, self.smallest, self.seconds
-        return ablation_document(self.graph, *fields, with_runs)
+        sets = []
+        for chosen in self.sets:
+            least = self.smallest.get(chosen)
+            entry = None
+            if least is not None:
+                entry = {"known_feasible": least.known_feasible, "lower_bound": least.lower_bound}
+                entry |= {"runs": pack_runs(least.schedule)} if with_runs else {}
+            points = [point_entry(self.solutions[chosen, budget], "", with_runs) for budget in self.budgets]
+            sets.append({"kinds": list(chosen), "smallest": entry, "points": points})
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "graph": {"name": self.graph.name, "sha256": self.graph.sha256},
+            "seconds": self.seconds,
+            "kinds": list(self.kinds),
+            "budgets": list(self.budgets),
+            "sets": sets,
+        }
 
     @staticmethod
     def from_document(document: Any, graph: Graph) -> Ablation:
@@ -316,7 +261,34 @@ class Ablation:
         Raises:
             SolutionError: as `load`.
         """
-        return Ablation(graph, *parse_ablation(document, graph))
+        require_format(document, FORMAT, VERSION, SolutionError)
+        require_keys(document, _KEYS, "the ablation file", SolutionError)
+        require_graph(document, "ablation", graph)
+        every = _strings(document["kinds"], "the entry 'kinds'")
+        budgets = require_list(document["budgets"], "the entry 'budgets'", SolutionError)
+        for budget in budgets:
+            require_bytes(budget, "a budget of the ablation", SolutionError)
+        if not isinstance(document["sets"], list) or len(document["sets"]) != len(sets_of(every)):
+            raise SolutionError(f"there are not {len(sets_of(every))} sets of kinds: {quote(document['sets'])}")
+        solutions: dict[tuple[Kinds, int], Solution] = {}
+        smallest: dict[Kinds, SmallestBudget] = {}
+        for kinds, item in zip(sets_of(every), document["sets"], strict=True):
+            where = f"the set {list(kinds)}"
+            require_keys(item, ("kinds", "smallest", "points"), where, SolutionError)
+            if _strings(item["kinds"], f"the kinds of {where}") != kinds or not isinstance(item["points"], list):
+                raise SolutionError(f"{where} is expected with a list of points, not {quote(item)}")
+            points = [read_point(point, f"a point of {where}", graph) for point in item["points"]]
+            if [point.budget for point in points] != budgets:
+                raise SolutionError(f"the points of {where} are not at the budgets {quote(budgets)}")
+            solutions |= {(kinds, point.budget): point for point in points}
+            schedules = [point.schedule for point in points if point.schedule is not None]
+            if item["smallest"] is not None:
+                smallest[kinds] = _smallest(item["smallest"], where, graph)
+                schedules.append(smallest[kinds].schedule)
+            _require_allowed(schedules, kinds, where, graph)
+        _require_unrefuted(graph, solutions, smallest)
+        seconds = read_seconds(document, "the ablation file")
+        return Ablation(graph, every, tuple(budgets), solutions, smallest, seconds)
 
     def __str__(self) -> str:
         rows = self.rows()

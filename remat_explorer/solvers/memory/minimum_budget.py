@@ -1,13 +1,13 @@
 """The smallest budget: one that no schedule can beat, one for which a schedule is known, and what makes it so.
 
 `minimum_budget` finds both (see `lowest_peak`); `budget_of` reads a budget, of which "smallest" is the one with a known
-schedule, and `read_budgets` those of a sweep, which `spaced_budgets` spaces.
+schedule, and `budgets_of` those of a sweep, which `spaced_budgets` spaces.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -265,7 +265,7 @@ def require_budget(budget: Budget | None) -> None:
 
 
 def budgets_of(graph: Graph, budgets: Sequence[str | int | float]) -> list[int]:
-    """Several of them, ascending, each once.
+    """Budgets of a sweep in bytes, ascending, each once.
 
     Raises:
         QuantityError: if there is none, or one of them is no budget.
@@ -274,7 +274,12 @@ def budgets_of(graph: Graph, budgets: Sequence[str | int | float]) -> list[int]:
     >>> budgets_of(linear(8), ["60%", "smallest", 6])
     [3, 6]
     """
-    return read_budgets(budgets, checkpoint_all_peak(graph), lambda: smallest_known(graph))
+    if not len(budgets):
+        raise QuantityError(
+            'there are no budgets to sweep over; give a number of budgets, or a list like ["60%", 4096]'
+        )
+    peak = checkpoint_all_peak(graph)
+    return sorted({parse_budget(budget, peak, lambda: smallest_known(graph)) for budget in budgets})
 
 
 def smallest_known(graph: Graph, cache: bool = False) -> int:
@@ -364,29 +369,6 @@ def spaced_budgets(least: int, most: int, count: int) -> list[int]:
     """
     places = [(i / (count - 1)) ** CROWDING for i in range(count)] if count > 1 else [1.0]
     return sorted({least + round((most - least) * place) for place in places})
-
-
-def read_budgets(
-    budgets: Sequence[str | int | float], checkpoint_all_peak: int, smallest: Callable[[], int] | None = None
-) -> list[int]:
-    """Budgets in bytes, ascending, each once.
-
-    Args:
-        budgets: what `parse_budget` takes, in any order.
-        checkpoint_all_peak: the 100% of a percentage, in bytes.
-        smallest: finds what "smallest" stands for.
-
-    Raises:
-        QuantityError: if there is none, or one of them cannot be read.
-
-    >>> read_budgets(["80%", 500, "0.5 KB"], 1000)
-    [500, 800]
-    """
-    if not len(budgets):
-        raise QuantityError(
-            'there are no budgets to sweep over; give a number of budgets, or a list like ["60%", 4096]'
-        )
-    return sorted({parse_budget(budget, checkpoint_all_peak, smallest) for budget in budgets})
 
 
 def require_count(count: int) -> int:

@@ -368,10 +368,7 @@ def _without_beaten(
         anywhere = one.in_place <= other.in_place
         return lighter and in_place and anywhere and thrifty and one.persists >= other.persists
 
-    kept: list[CondensedImplementation] = []
-    for way in ways:
-        if not any(beats(other, way) for other in kept):
-            kept = [other for other in kept if not beats(way, other)] + [way]
+    kept = _left(ways, beats)
     codes = {way.code for way in kept}
     beaten = [way for way in ways if way.code not in codes]
     return kept, {way.code: next(other.code for other in kept if beats(other, way)) for way in beaten}
@@ -420,6 +417,13 @@ def _unbeaten(ways: list[CondensedImplementation]) -> list[CondensedImplementati
         lighter = set(one.inputs) <= set(other.inputs) and set(one.outputs) >= set(other.outputs)
         return lighter and one.cost <= other.cost
 
+    return _left(ways, beats)
+
+
+def _left(
+    ways: list[CondensedImplementation], beats: Callable[[CondensedImplementation, CondensedImplementation], bool]
+) -> list[CondensedImplementation]:
+    """The ways that no other beats; of those that beat each other the first."""
     kept: list[CondensedImplementation] = []
     for way in ways:
         if not any(beats(other, way) for other in kept):
