@@ -16,7 +16,8 @@ from report import publish
 
 import remat_explorer as rx
 from remat_explorer.graph import Graph
-from remat_explorer.solvers import Status, checkpoint_all_peak, largest_operation, warm_up
+from remat_explorer.solvers import Status, checkpoint_all_peak, largest_operation
+from remat_explorer.solvers.search.compilation import warm_up
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 COLUMNS = ("graph", "n", "f", "problem (9) s", "its status", "optimal s", "its status", "times faster", "same optimum")

@@ -18,7 +18,7 @@ from typing import Any
 
 from report import publish
 
-from remat_explorer.solvers import warm_up
+from remat_explorer.solvers.search.compilation import warm_up
 from reproduction.checkmate_approximations import (
     FIRST,
     METHODS,

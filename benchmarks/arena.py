@@ -33,7 +33,8 @@ from arena_graphs import GRAPHS, QUICK
 from report import RESULTS, machine, publish, write
 
 import remat_explorer as rx
-from remat_explorer.solvers import checkpoint_all_peak, warm_up
+from remat_explorer.solvers import checkpoint_all_peak
+from remat_explorer.solvers.search.compilation import warm_up
 from reproduction.arena_page import worst, write_arena
 from reproduction.judge import Verdict, contender, contenders, judge
 

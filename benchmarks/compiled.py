@@ -41,7 +41,7 @@ from torch._inductor import config as inductor_config
 from torch._inductor.compile_fx import compile_fx
 
 import remat_explorer as rx
-from remat_explorer.capture import memory_meter
+from remat_explorer.capture.memory_meter import memory_meter
 from remat_explorer.models.decoder import reported_llama
 from remat_explorer.quantities import format_bytes, format_overhead
 from remat_explorer.runtime.compiled.partitioner import PlannedGraph

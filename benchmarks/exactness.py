@@ -46,7 +46,8 @@ from report import RESULTS, publish
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import remat_explorer as rx
 from remat_explorer.cache_folder import ENVIRONMENT
-from remat_explorer.capture import exact_kernels, memory_meter
+from remat_explorer.capture import exact_kernels
+from remat_explorer.capture.memory_meter import memory_meter
 from remat_explorer.errors import RematError
 from remat_explorer.plan import Plan
 from remat_explorer.runtime import Interpreter

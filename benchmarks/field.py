@@ -51,7 +51,8 @@ from report import fill, kept, publish, table, write
 from torch import nn
 
 import remat_explorer as rx
-from remat_explorer.capture import detached_inputs, memory_meter
+from remat_explorer.capture import detached_inputs
+from remat_explorer.capture.memory_meter import memory_meter
 from remat_explorer.errors import RematError
 from remat_explorer.quantities import format_bytes, format_overhead
 

@@ -27,7 +27,7 @@ from report import publish
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from remat_explorer.cli.terminal import find_chromium
-from remat_explorer.graph import repeated_blocks
+from remat_explorer.graph.repeated_blocks import repeated_blocks
 from tests.browser.lab import browse, open_notebook, run_cell, serve, write_notebook
 from tests.core.repeated_graphs import transformer
 

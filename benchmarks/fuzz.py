@@ -27,16 +27,14 @@ from report import publish
 
 import remat_explorer as rx
 from remat_explorer.graph import dump_graph
-from remat_explorer.solvers import warm_up
+from remat_explorer.solvers.search.compilation import warm_up
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.fuzz.commands import command_lines, parsers, settings_of_strategies
 from tests.fuzz.file_kinds import file_kinds, plain
-from tests.fuzz.in_process import in_process
-from tests.fuzz.mutants import mutants
-from tests.fuzz.nonsense import texts
-from tests.fuzz.outcomes import ALL_CHECKS, of_call, of_command
+from tests.fuzz.mutants import mutants, texts
+from tests.fuzz.outcomes import ALL_CHECKS, in_process, of_call, of_command
 
 COLUMNS = ("what", "cases", "seconds", "outcomes", "failures")
 TURN = 60  # cases of a kind before the next one has its turn

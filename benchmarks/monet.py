@@ -29,7 +29,7 @@ from monet_parts import PARTS
 from report import RESULTS, publish, write
 
 from remat_explorer.errors import RematError
-from remat_explorer.solvers import warm_up
+from remat_explorer.solvers.search.compilation import warm_up
 
 COLUMNS = (
     "network",

@@ -31,7 +31,8 @@ from typing import Any
 from report import RESULTS, fill, publish, table, write
 
 import remat_explorer as rx
-from remat_explorer.solvers import default_selection, warm_up
+from remat_explorer.solvers import default_selection
+from remat_explorer.solvers.search.compilation import warm_up
 from reproduction.p100 import GIB, OTHER_PROBLEM, fastest_cost, has_graph, p100_graph, published_runs, strategy_of
 
 UNIT = 1e-5  # seconds: their objectives and bounds are whole numbers of 1/100 ms

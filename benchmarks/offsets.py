@@ -28,7 +28,8 @@ import remat_explorer as rx
 from remat_explorer.offsets import ALIGNMENT, Arena, Rectangles, place_rectangles
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_share
-from remat_explorer.solvers import checkpoint_all, warm_up
+from remat_explorer.solvers import checkpoint_all
+from remat_explorer.solvers.search.compilation import warm_up
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 INSTANCES, ROOM = "ABCDEFGHIJK", 1048576

@@ -30,7 +30,7 @@ from report import RESULTS, fill, machine
 
 from remat_explorer.documents import write_text
 from remat_explorer.errors import RematError
-from remat_explorer.solvers import warm_up
+from remat_explorer.solvers.search.compilation import warm_up
 from reproduction import (
     ITEMS,
     Outcome,

@@ -35,10 +35,11 @@ from report import RESULTS, publish
 
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
-from remat_explorer.solvers import Condensed, Limits, Progress, checkpoint_all_peak, largest_operation, warm_up
+from remat_explorer.solvers import Condensed, Limits, Progress, checkpoint_all_peak, largest_operation
 from remat_explorer.solvers.anytime.optimal import PLAIN_SEARCH, PlainSearch
 from remat_explorer.solvers.batches.batch_bound import LEAST_MEMORY, Allowance, integral_least_factor, least_factor
 from remat_explorer.solvers.memory.lowest_peak import LEAST_PLAIN, LEAST_WITH_CHOICES, least_plain, least_with_choices
+from remat_explorer.solvers.search.compilation import warm_up
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 COLUMNS = ("search", "setting", "default", "instead", "what changes")

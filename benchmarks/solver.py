@@ -20,7 +20,8 @@ from report import publish
 
 import remat_explorer as rx
 from remat_explorer.graph import Graph
-from remat_explorer.solvers import Progress, checkpoint_all_peak, largest_operation, warm_up
+from remat_explorer.solvers import Progress, checkpoint_all_peak, largest_operation
+from remat_explorer.solvers.search.compilation import warm_up
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 COLUMNS = ("graph", "n", "f", "first s", "bound s", "gap 1 s", "gap 5 s", "gap 30 s", "gap", "seconds", "overhead")

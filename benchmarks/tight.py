@@ -22,7 +22,7 @@ from report import RESULTS, publish
 import remat_explorer as rx
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_share
-from remat_explorer.solvers import warm_up
+from remat_explorer.solvers.search.compilation import warm_up
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 TIMES = (1.0, 1.02, 1.05)  # the smallest budget

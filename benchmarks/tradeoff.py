@@ -36,7 +36,8 @@ import remat_explorer as rx
 from remat_explorer.errors import RematError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_overhead
-from remat_explorer.solvers import STRATEGIES, Solution, Status, checkpoint_all_peak, scale_batch, warm_up
+from remat_explorer.solvers import STRATEGIES, Solution, Status, checkpoint_all_peak, scale_batch
+from remat_explorer.solvers.search.compilation import warm_up
 from tests.solvers.random_graphs import random_graph
 
 DATA = Path(__file__).parents[1] / "tests" / "data"

@@ -25,27 +25,16 @@ ABANDONED = 3600.0  # seconds after which nobody still writes to a file that is 
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """One file of the cache.
+    """One file of the cache."""
 
-    Attributes:
-        kind: one of `FOLDERS`.
-        path: where it lies.
-        bytes: its size.
-        used: when it was written or last read, in seconds since 1970.
-    """
-
-    kind: str
+    kind: str  # one of `FOLDERS`
     path: Path
     bytes: int
-    used: float
+    used: float  # when it was written or last read, in seconds since 1970
 
 
 def cache_folder() -> Path:
-    """The folder: the environment variable `REMAT_EXPLORER_CACHE`, or the user's cache folder.
-
-    >>> cache_folder().is_absolute()
-    True
-    """
+    """The folder: the environment variable `REMAT_EXPLORER_CACHE`, or the user's cache folder."""
     chosen = os.environ.get(ENVIRONMENT)
     if chosen:
         return Path(os.path.expanduser(chosen)).absolute()
@@ -55,21 +44,13 @@ def cache_folder() -> Path:
 
 
 def entry_path(kind: str, key: Mapping[str, Any]) -> Path:
-    """Where the entry of a key lies, whether it is there or not; those with the same "graph" are found together.
-
-    >>> entry_path("profile", {"a": 1, "b": 2}) == entry_path("profile", {"b": 2, "a": 1})
-    True
-    """
+    """Where the entry of a key lies, whether it is there or not; those with the same "graph" are found together."""
     digest = hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()
     return cache_folder() / f"{kind}-{_about(key['graph']) if 'graph' in key else ''}{digest[:24]}.json"
 
 
 def paths_about(kind: str, graph: str) -> list[Path]:
-    """Where all entries of a kind lie whose keys have this "graph"; files of others may be among them.
-
-    >>> entry_path("solution", {"graph": "abc"}).name.startswith("solution-" + _about("abc"))
-    True
-    """
+    """Where all entries of a kind lie whose keys have this "graph"; files of others may be among them."""
     return _listed(f"{kind}-{_about(graph)}*.json")
 
 

@@ -34,11 +34,7 @@ def cancellable(abandoned: Callable[[], bool]) -> Iterator[None]:
 
 
 def raise_if_cancelled() -> None:
-    """Called before each operator.
-
-    Raises:
-        Abandoned: if nobody waits for the capture.
-    """
+    """Called before each operator; raises `Abandoned` if nobody waits for the capture."""
     abandoned = _ABANDONED.get()
     if abandoned is not None and abandoned():
         raise CaptureCancelled

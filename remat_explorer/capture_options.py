@@ -8,7 +8,11 @@ from dataclasses import dataclass
 
 from remat_explorer.errors import UnknownNameError
 
-OPTIMIZERS = {"sgd": 0, "momentum": 1, "adam": 2}  # tensors of state for each parameter, as large as the parameter
+OPTIMIZER_STATES = {
+    "sgd": 0,
+    "momentum": 1,
+    "adam": 2,
+}  # tensors of state for each parameter, as large as the parameter
 KINDS = {  # of alternative implementations: whether the kind is bit-equal to PyTorch's own on the CPU; see exactness.py
     "activations": True,  # the backward pass of ReLU from its input, of ReLU6 from its input or output
     "masks": True,  # of ReLU, ReLU6 and dropout, in bits, made when wanted; ReLU6 of NaN passes no gradient
@@ -33,7 +37,7 @@ class CaptureOptions:
     Attributes:
         contract: whether operations were joined where no schedule worth having is lost.
         split_convolution_backward: whether a convolution's input gradient is an operation of its own.
-        optimizer: whose state counts as resident, a key of `OPTIMIZERS`, or None for none.
+        optimizer: whose state counts as resident, a key of `OPTIMIZER_STATES`, or None for none.
         fake: whether shapes and storages are those of FakeTensors, not of a run.
         implementations: kinds of alternative implementations that operations have, keys of `KINDS` in their order.
         kernels: the compute capability for whose kernels a graph was made without a device, such as "sm_90", or
@@ -56,22 +60,15 @@ class CaptureOptions:
     kernels: str | None = None
 
     def __post_init__(self) -> None:
-        if self.optimizer is not None and self.optimizer not in OPTIMIZERS:
-            raise UnknownNameError("optimizer", str(self.optimizer), OPTIMIZERS)
+        if self.optimizer is not None and self.optimizer not in OPTIMIZER_STATES:
+            raise UnknownNameError("optimizer", str(self.optimizer), OPTIMIZER_STATES)
         if self.kernels not in (None, CUDA):
             capability_of(str(self.kernels))
         object.__setattr__(self, "implementations", kinds_of(self.implementations))
 
 
 def capability_of(kernels: str) -> tuple[int, int]:
-    """The compute capability that is written so.
-
-    Raises:
-        UnknownNameError: if none is.
-
-    >>> capability_of("sm_90"), capability_of("sm_120")
-    ((9, 0), (12, 0))
-    """
+    """The compute capability that is written so: (9, 0) for "sm_90"."""
     match = re.fullmatch(r"sm_([1-9]\d?)(\d)", kernels)
     if match is None:
         raise UnknownNameError("compute capability", kernels, [CUDA, "sm_80", "sm_90"])

@@ -52,20 +52,7 @@ def check(graph: Graph, R: np.ndarray, S: np.ndarray, budget: int | None = None)
 
 
 def check_schedule(schedule: Schedule, budget: int | None = None) -> Checked:
-    """Verify a schedule and replay its plan, in time and memory that grow with what it computes.
-
-    Args:
-        schedule: of any graph.
-        budget: bytes that the plan's peak must not exceed, or None.
-
-    Raises:
-        ScheduleError: naming the first violation.
-
-    >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.schedule.schedule import Computations
-    >>> check_schedule(Schedule.leanest(linear(1), 3, Computations.of([(0, 0, 1), (1, 1, 1), (2, 2, 1)]))).peak
-    3
-    """
+    """Verify a schedule and replay its plan, in time and memory that grow with what it computes."""
     broken = schedule.violation()
     if broken:
         raise ScheduleError(broken)
@@ -83,10 +70,9 @@ def check_schedule(schedule: Schedule, budget: int | None = None) -> Checked:
 def replay(plan: Plan) -> tuple[float, int]:
     """Cost and peak bytes of a plan, by executing its statements on a register file.
 
-    Raises:
-        ScheduleError: if a statement reads a value that is not in memory, frees one that is not, computes one that
-            still is, takes over a storage that it may not, or leaves something behind. A value that is freed twice,
-            which Theorem 4.1 of Checkmate excludes, is one that is not in memory.
+    Refused is a statement that reads a value that is not in memory, frees one that is not, computes one that still is,
+    takes over a storage that it may not, or leaves something behind. A value that is freed twice, which Theorem 4.1 of
+    Checkmate excludes, is one that is not in memory.
     """
     graph = plan.graph
     held: dict[int, int] = {}

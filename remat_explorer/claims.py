@@ -55,15 +55,7 @@ class Claims:
 
     @staticmethod
     def of(entry: Mapping[str, Any], where: str) -> Claims:
-        """The claims of an entry whose keys are known to be there; ``limit`` may be left out.
-
-        Args:
-            entry: a parsed object.
-            where: what it is, as a message names it: "point 3".
-
-        Raises:
-            SolutionError: quoting what is none.
-        """
+        """The claims of an entry whose keys are known to be there; ``limit`` may be left out."""
         status = entry["status"]
         if not isinstance(status, str) or status not in set(Status):
             raise SolutionError(f"the status {quote(status)} of {where} is none of {', '.join(Status)}")
@@ -89,16 +81,7 @@ class Claims:
         )
 
     def require_true(self, cost: float | None, peak: int | None, where: str) -> None:
-        """Refuse claims that do not follow from the schedule, or that contradict each other.
-
-        Args:
-            cost: of the schedule as the checker found it, or None where there is no schedule.
-            peak: of its plan, or None.
-            where: what makes the claims, as a message names it.
-
-        Raises:
-            SolutionError: quoting the claim, and what contradicts it.
-        """
+        """Refuse claims that do not follow from the schedule, or that contradict each other."""
         for key, actual in (("cost", cost), ("peak", peak)):
             if getattr(self, key) != actual:
                 said = quote(getattr(self, key))

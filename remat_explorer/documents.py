@@ -17,11 +17,7 @@ _ENCODER = json.JSONEncoder(default=str)
 
 
 def quote(entry: object, limit: int = 160) -> str:
-    """``entry`` as JSON on one line, cut to ``limit`` characters.
-
-    >>> quote({"name": "conv", "bytes": -1})
-    '{"name": "conv", "bytes": -1}'
-    """
+    """``entry`` as JSON on one line, cut to ``limit`` characters."""
     text = ""
     try:
         for part in _ENCODER.iterencode(entry):  # no more of a large entry than is shown
@@ -34,11 +30,7 @@ def quote(entry: object, limit: int = 160) -> str:
 
 
 def require_keys(entry: Any, keys: Collection[str], where: str, error: type[RematError]) -> dict[str, Any]:
-    """``entry`` itself, if it is a JSON object with exactly ``keys``.
-
-    Raises:
-        error: naming the first missing or unknown key, and quoting the entry.
-    """
+    """``entry`` itself, if it is a JSON object with exactly ``keys``."""
     if not isinstance(entry, dict):
         raise error(f"{where} is not a JSON object: {quote(entry)}")
     for key in keys:
@@ -51,11 +43,7 @@ def require_keys(entry: Any, keys: Collection[str], where: str, error: type[Rema
 
 
 def require_format(entry: Any, name: str, version: int, error: type[RematError]) -> None:
-    """Refuse a file of another format or version. To be asked first: nothing is quoted of a file that is not ours.
-
-    Raises:
-        error: naming the format or version, where it is one of ours.
-    """
+    """Refuse a file of another format or version. To be asked first: nothing is quoted of a file that is not ours."""
     if not isinstance(entry, dict):
         raise error(f"the file is not a JSON object, as a file of the format {name!r} is")
     if "format" not in entry:
@@ -78,11 +66,7 @@ def pack_rows(matrix: np.ndarray) -> list[str]:
 
 
 def unpack_rows(rows: Any, name: str, error: type[RematError]) -> np.ndarray:
-    """The matrix of `pack_rows`, uint8 of shape (rows, digits).
-
-    Raises:
-        error: if ``rows`` is not a list of equally long strings of digits.
-    """
+    """The matrix of `pack_rows`, uint8 of shape (rows, digits)."""
     if not isinstance(rows, list) or not all(isinstance(row, str) and row.isascii() for row in rows):
         raise error(f"{name} is not a list of rows of digits: {quote(rows)}")
     digits = np.frombuffer("".join(rows).encode("ascii"), dtype=np.uint8) - np.uint8(ord("0"))
@@ -94,12 +78,7 @@ def unpack_rows(rows: Any, name: str, error: type[RematError]) -> np.ndarray:
 
 
 def read_json(path: str | Path, error: type[RematError]) -> Any:
-    """The parsed content of a JSON file.
-
-    Raises:
-        error: if the file cannot be opened, is no regular file, is larger than what is read, or where it stops
-            being JSON.
-    """
+    """The parsed content of a JSON file."""
     try:
         return json.loads(read_regular(path), parse_constant=_refuse_constant)
     except FileError as problem:
@@ -115,11 +94,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def to_json(document: Any) -> str:
-    """A document as JSON text on one line. What is no finite number, which JSON cannot hold, is null.
-
-    >>> to_json({"cost": 26.0, "time_limit": float("inf")})
-    '{"cost":26.0,"time_limit":null}'
-    """
+    """A document as JSON text on one line. What is no finite number, which JSON cannot hold, is null."""
     try:
         return json.dumps(document, separators=(",", ":"), allow_nan=False)
     except ValueError:
@@ -135,29 +110,17 @@ def _finite(entry: Any) -> Any:
 
 
 def write_json(path: str | Path, document: Any) -> Path:
-    """Write a JSON file atomically.
-
-    Raises:
-        FileError: as `write_bytes`.
-    """
+    """Write a JSON file atomically."""
     return write_text(path, to_json(document) + "\n")
 
 
 def write_text(path: str | Path, text: str) -> Path:
-    """Write a file atomically: readers see the old content or the new, never half of it.
-
-    Raises:
-        FileError: as `write_bytes`.
-    """
+    """Write a file atomically: readers see the old content or the new, never half of it."""
     return write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def write_bytes(path: str | Path, content: bytes) -> Path:
-    """Write a file atomically, as `write_text` does. A link stays, and the file that it points to is written.
-
-    Raises:
-        FileError: if the folder does not exist or cannot be written, or something else than a regular file is there.
-    """
+    """Write a file atomically, as `write_text` does. A link stays, and the file that it points to is written."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
     return Path(path)

@@ -24,18 +24,7 @@ MOST_THREADS = 1024
 
 
 def require_bytes(entry: Any, where: str, error: type[RematError]) -> int:
-    """``entry`` itself, if it is a whole number from 0 to `MOST_BYTES`.
-
-    Args:
-        entry: what stands there.
-        where: what it is, as a message names it: "the budget of point 3".
-
-    Raises:
-        error: quoting it.
-
-    >>> require_bytes(4096, "the budget", RematError)
-    4096
-    """
+    """``entry`` itself, if it is a whole number from 0 to `MOST_BYTES`."""
     if isinstance(entry, bool) or not isinstance(entry, int) or entry < 0:
         raise error(f"{where} is not a number of bytes: {quote(entry)}; expected a whole number of at least 0")
     if entry > MOST_BYTES:
@@ -46,18 +35,7 @@ def require_bytes(entry: Any, where: str, error: type[RematError]) -> int:
 
 
 def require_number(entry: Any, where: str, error: type[RematError], least: float = 0.0) -> float:
-    """``entry`` itself, if it is a finite number of at least ``least``, neither too large nor too small for a float.
-
-    Raises:
-        error: quoting it.
-
-    >>> require_number(0.5, "the time", RematError)
-    0.5
-    >>> require_number(float("nan"), "the time", RematError)
-    Traceback (most recent call last):
-        ...
-    remat_explorer.errors.RematError: the time is not a number of at least 0: NaN
-    """
+    """``entry`` itself, if it is a finite number of at least ``least``, neither too large nor too small for a float."""
     finite = isinstance(entry, int | float) and not isinstance(entry, bool) and least <= entry <= sys.float_info.max
     if not finite:
         raise error(f"{where} is not a number of at least {least:g}: {quote(entry)}")
@@ -65,18 +43,7 @@ def require_number(entry: Any, where: str, error: type[RematError], least: float
 
 
 def require_text(entry: Any, where: str, error: type[RematError]) -> str:
-    """``entry`` itself, if it is a string that every file and terminal can hold: one without lone surrogates.
-
-    Raises:
-        error: quoting it.
-
-    >>> require_text("größe", "the name", RematError)
-    'größe'
-    >>> require_text(chr(0xD800), "the name", RematError)
-    Traceback (most recent call last):
-        ...
-    remat_explorer.errors.RematError: the name holds half of a surrogate pair, which is no text: "\\ud800"
-    """
+    """``entry`` itself, if it is a string that every file and terminal can hold: one without lone surrogates."""
     if not isinstance(entry, str):
         raise error(f"{where} is not a string: {quote(entry)}")
     if not entry.isascii():
@@ -88,11 +55,7 @@ def require_text(entry: Any, where: str, error: type[RematError]) -> str:
 
 
 def require_list(entry: Any, where: str, error: type[RematError]) -> list[Any]:
-    """``entry`` itself, if it is a list.
-
-    Raises:
-        error: quoting it.
-    """
+    """``entry`` itself, if it is a list."""
     if not isinstance(entry, list):
         raise error(f"{where} is not a list: {quote(entry)}")
     return entry
@@ -100,12 +63,7 @@ def require_list(entry: Any, where: str, error: type[RematError]) -> list[Any]:
 
 @dataclass(frozen=True)
 class Within:
-    """As part of an annotation: the numbers that an argument takes.
-
-    Attributes:
-        least, most: the smallest and the largest of them.
-        what: what they are, in words.
-    """
+    """As part of an annotation: the numbers that an argument takes."""
 
     least: float
     most: float = math.inf

@@ -20,21 +20,7 @@ UNANSWERED = "No answer yet: put yours in place of None and run the cell again."
 
 
 def verdict(mine: Any, right: Any, hint: str = "", tolerance: float = 1e-6) -> str:
-    """Whether an answer is right, in a sentence that does not give the right one away.
-
-    Args:
-        mine: the answer, or None as long as there is none.
-        right: a number, a string, or several of them in any order.
-        hint: said with a wrong answer.
-        tolerance: relative difference up to which two numbers are the same.
-
-    >>> verdict(None, 10)
-    'No answer yet: put yours in place of None and run the cell again.'
-    >>> verdict(10, 10), verdict([7, 2], {2, 7})
-    ('Right: 10.', 'Right: 2, 7.')
-    >>> verdict(9, 10, "count the loss")
-    'Not 9. Hint: count the loss.'
-    """
+    """Whether an answer is right, in a sentence that does not give the right one away."""
     if mine is None:
         return UNANSWERED
     if _several(right) and _several(mine):
@@ -52,19 +38,7 @@ def verdict(mine: Any, right: Any, hint: str = "", tolerance: float = 1e-6) -> s
 def schedule_verdict(graph: Graph, R: np.ndarray, S: np.ndarray, budget: int, cost: float) -> str:
     """Whether a schedule made by hand is one, fits, and is cheap enough; if not, what is in the way.
 
-    Args:
-        graph: the training graph.
-        R: (stages, operations), what each stage computes.
-        S: (stages, values), what is retained into each stage.
-        budget: bytes that the plan's peak must not exceed.
-        cost: the most that it may cost.
-
-    >>> from remat_explorer.instances import linear
-    >>> keep = np.eye(3), np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0]])
-    >>> schedule_verdict(linear(1), *keep, budget=3, cost=3)
-    'Right: cost 3, peak 3 B.'
-    >>> schedule_verdict(linear(1), *keep, budget=2, cost=3)
-    "Not yet: stage 2 needs 3 B, above the budget of 2 B; at 'compute v2' v0, v1, v2 are in memory."
+    R is (stages, operations), S (stages, values).
     """
     try:
         checked = check(graph, R, S)

@@ -31,12 +31,7 @@ _KINDS = {
 
 
 def read_regular(path: str | Path) -> str:
-    """The text of a regular file.
-
-    Raises:
-        FileError: if it cannot be opened, is no regular file, or has more than `LARGEST` bytes.
-        ValueError: if it is no UTF-8.
-    """
+    """The text of a regular file."""
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # even to open a pipe may take for ever
         with os.fdopen(handle, "rb") as stream:
@@ -59,16 +54,6 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
     Who reads ``path`` sees the old content or the new. Where it is a link, the file that it points to is replaced. A
     file that is there keeps its mode and its owner; a new one gets what the umask says.
-
-    Raises:
-        FileError: as `require_writable`, or if there is no room for what the body writes.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with replacing(Path(folder, "new.txt")) as temporary:
-    ...         _ = temporary.write_text("content")
-    ...     [file.name for file in Path(folder).iterdir()]
-    ['new.txt']
     """
     target, state = _target(path)
     temporary = _beside(target)
@@ -100,10 +85,6 @@ def require_writable(path: str | Path) -> None:
     """Refuse a path that `replacing` will not write, before any time goes into what is to be written there.
 
     An empty file is written beside it and removed again: what a file system takes is known to itself alone.
-
-    Raises:
-        FileError: if there is no such folder, or something that is no regular file, or may not be written; and if the
-            name is empty, ends with a slash, or is one that the file system does not take, such as one too long.
     """
     target, state = _target(path)
     if not os.access(target.parent, os.W_OK | os.X_OK):
@@ -119,11 +100,7 @@ def require_writable(path: str | Path) -> None:
 
 
 def is_same_file(path: str | Path, other: str | Path) -> bool:
-    """Whether two paths lead to one file, past all links, or would if it were there.
-
-    >>> is_same_file("graph.json", "./folder/../graph.json"), is_same_file("graph.json", "schedule.json")
-    (True, False)
-    """
+    """Whether two paths lead to one file, past all links, or would if it were there."""
     try:
         return os.path.samefile(path, other)
     except (OSError, ValueError):

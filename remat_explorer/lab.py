@@ -25,15 +25,8 @@ def open_lab(notebook: str | None, port: int, browser: bool = True) -> NoReturn:
     """Become JupyterLab, until it is stopped: a signal that ends this process ends the server and its kernels.
 
     The server imports nothing from the working directory. The notebooks' kernels do, as Jupyter has it everywhere.
-
-    Args:
-        notebook: path of the notebook; by default the repository's explorer notebook where there is one, else a new
-            notebook in the working directory.
-        port: TCP port; the next free one is taken when it is in use.
-        browser: whether to open a browser besides printing the URL.
-
-    Raises:
-        RematError: if the notebook does not exist.
+    Without a path, the notebook is the repository's explorer notebook, else a new one in the working directory. The
+    next free port is taken when ``port`` is in use.
     """
     path = Path(notebook) if notebook else HOME_NOTEBOOK if HOME_NOTEBOOK.is_file() else new_notebook()
     if not path.is_file():

@@ -17,13 +17,6 @@ def memoize_by_identity(make: Callable[[Key], Answer]) -> Callable[[Key], Answer
     Objects are told apart by identity: comparing two plans would cost more than the work that is saved. The answer
     must not refer to the object, which would then live forever. Any thread may call the function; two that ask for the
     same object at the same time both do the work.
-
-    >>> calls = []
-    >>> class Thing: pass
-    >>> count = memoize_by_identity(lambda thing: calls.append(thing.__class__) or len(calls))
-    >>> thing = Thing()
-    >>> count(thing), count(thing), count(Thing())
-    (1, 1, 2)
     """
     answers: dict[int, tuple[weakref.ref[Any], Answer]] = {}
     forget = _forget  # by the function itself: at the end of the process the module's names go before the objects

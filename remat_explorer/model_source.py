@@ -78,21 +78,12 @@ _FORM = "(model, args), (model, args, kwargs) or (model, args, kwargs, loss), wh
 
 
 def is_model_file(text: str) -> bool:
-    """Whether an argument is meant as a function of a file, with the function or without.
-
-    >>> is_model_file("nets/big.py:make_model"), is_model_file("big.py"), is_model_file("vgg16")
-    (True, True, False)
-    """
+    """Whether an argument is meant as a function of a file, with the function or without."""
     return text.endswith(".py") or ".py:" in text
 
 
 def load_model_file(text: str) -> Source:
-    """What the function ``path/to/file.py:function`` makes. The file's folder can be imported from while it runs.
-
-    Raises:
-        ModelError: if there is no such file, it or the function raises, or something else comes out.
-        UnknownNameError: if the file has no such function; near ones are listed.
-    """
+    """What the function ``path/to/file.py:function`` makes. The file's folder can be imported from while it runs."""
     file, _, name = (text, "", "") if text.endswith(".py") else text.rpartition(":")
     path = Path(file)
     if not name.isidentifier():
@@ -157,16 +148,7 @@ def _function(module: ModuleType, name: str, path: Path) -> Callable[[], Any]:
 
 @contextlib.contextmanager
 def as_model_errors(path: Path, what: str, leave: type[Exception] | tuple[()] = ()) -> Iterator[None]:
-    """Turn whatever a person's file raises into a sentence with the line of the file.
-
-    Args:
-        path: of the file.
-        what: the sentence's subject.
-        leave: errors that are passed on as they are.
-
-    Raises:
-        ModelError: for anything else.
-    """
+    """Turn whatever a person's file raises into a sentence with the line of the file."""
     try:
         yield
     except leave:

@@ -7,24 +7,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class SourceFile:
-    """The lines of a file of the person's own that a capture has met, and those around them, as they were then.
+    """The lines of a file of the person's own that a capture has met, and those around them, as they were then."""
 
-    Attributes:
-        name: without its folder, or "notebook cell".
-        path: where it lies, or what Python calls the cell.
-        lines: number and text of each, ascending; none where the file could not be read.
-    """
-
-    name: str
-    path: str
-    lines: tuple[tuple[int, str], ...] = ()
+    name: str  # without its folder, or "notebook cell"
+    path: str  # where it lies, or what Python calls the cell
+    lines: tuple[tuple[int, str], ...] = ()  # number and text of each, ascending; none where the file could not be read
 
     def around(self, number: int, context: int) -> list[tuple[int, str]]:
-        """The lines that are at most ``context`` from one, as far as they are known.
-
-        >>> SourceFile("net.py", "net.py", ((3, "a"), (4, "b"), (9, "c"))).around(4, 2)
-        [(3, 'a'), (4, 'b')]
-        """
+        """The lines that are at most ``context`` from one, as far as they are known."""
         return [(n, text) for n, text in self.lines if abs(n - number) <= context]
 
 
@@ -32,21 +22,16 @@ class SourceFile:
 class AutogradNode:
     """The node of PyTorch's autograd that an operation belongs to.
 
-    Attributes:
-        number: of the node, alike for a forward operation and the backward ones that are its gradient; -1 for none, as
-            for sums of gradients.
-        place: of the call in the order in which PyTorch runs a step.
-        resident: whether a forward operation reads a parameter or an input that gets a gradient, and a backward one any
-            parameter, buffer, input or constant.
-        scalar: whether it has a number for a factor, which autograd saves as a tensor.
-        noise: bytes by which what autograd saves of dropout is larger than its mask; not 0 on a CPU.
+    ``number`` is alike for a forward operation and the backward ones that are its gradient; -1 for none, as for sums of
+    gradients. A forward operation is ``resident`` if it reads a parameter or an input that gets a gradient, a backward
+    one if it reads any parameter, buffer, input or constant.
     """
 
     number: int
-    place: int
+    place: int  # of the call in the order in which PyTorch runs a step
     resident: bool = False
-    scalar: bool = False
-    noise: int = 0
+    scalar: bool = False  # whether it has a number for a factor, which autograd saves as a tensor
+    noise: int = 0  # bytes by which what autograd saves of dropout exceeds its mask; not 0 on a CPU
 
 
 @dataclass(frozen=True)

@@ -15,22 +15,11 @@ VARIABLE = "REMAT_EXPLORER_PERMISSIONS"
 
 @dataclass(frozen=True)
 class Permissions:
-    """In a notebook everything is allowed: the kernel runs whatever its person writes. The app allows less.
+    """In a notebook everything is allowed: the kernel runs whatever its person writes. The app allows less."""
 
-    Attributes:
-        models: functions of model files that may be loaded, as "file.py:function"; None for any.
-        saving: whether exports are written into the working directory, besides being downloads.
-        paths: whether a solution file may be opened by its path, and not only handed over by the browser.
-
-    >>> Permissions.from_environment(Permissions(("net.py:make_model",), saving=False).to_environment())
-    Permissions(models=('net.py:make_model',), saving=False, paths=True)
-    >>> Permissions.from_environment({})
-    Permissions(models=None, saving=True, paths=True)
-    """
-
-    models: tuple[str, ...] | None = None
-    saving: bool = True
-    paths: bool = True
+    models: tuple[str, ...] | None = None  # that may be loaded, as "file.py:function"; None for any
+    saving: bool = True  # whether exports are written into the working directory, besides being downloads
+    paths: bool = True  # whether a solution file may be opened by its path, and not only handed over by the browser
 
     def to_environment(self) -> dict[str, str]:
         """The variable that tells another process."""
@@ -44,22 +33,14 @@ class Permissions:
         return Permissions(None if models is None else tuple(models), **said)
 
     def shows_source_of(self, path: str) -> bool:
-        """Whether lines of a file may be shown: of any, or of the models that may be loaded and of this package.
-
-        >>> Permissions(("net.py:make_model",)).shows_source_of("net.py"), Permissions(()).shows_source_of("net.py")
-        (True, False)
-        """
+        """Whether lines of a file may be shown: of any, or of the models that may be loaded and of this package."""
         if self.models is None:
             return True
         file, own = Path(path).resolve(), Path(__file__).resolve().parent
         return file.is_relative_to(own) or file in {Path(name.rpartition(":")[0]).resolve() for name in self.models}
 
     def require_model(self, name: str) -> None:
-        """Refuse a model file that may not be loaded.
-
-        Raises:
-            RematError: naming those that may, and what allows more.
-        """
+        """Refuse a model file that may not be loaded."""
         if self.models is not None and name not in self.models:
             known = ", ".join(self.models) or "none"
             raise RematError(

@@ -17,12 +17,7 @@ def one_line(name: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""A text of several lines for a terminal: all but the ends of its lines as `one_line` has it.
-
-    >>> print(printable("written to\n\x1b[2Jgraph.json"))
-    written to
-    \x1b[2Jgraph.json
-    """
+    r"""A text of several lines for a terminal: all but the ends of its lines as `one_line` has it."""
     return "\n".join(map(one_line, text.split("\n")))
 
 

@@ -11,11 +11,7 @@ from typing import NoReturn
 
 
 def python_command(*arguments: str) -> list[str]:
-    """The command line of this Python with arguments; it does not look for modules in the working directory.
-
-    >>> python_command("-m", "json.tool")[1:]
-    ['-P', '-m', 'json.tool']
-    """
+    """The command line of this Python with arguments; it does not look for modules in the working directory."""
     return [sys.executable, "-P", *arguments]
 
 
@@ -23,29 +19,13 @@ def python_path(*folders: str, environment: Mapping[str, str] | None = None) -> 
     """What PYTHONPATH is to be: folders, and behind them those that it has.
 
     Its empty entries are left out: Python takes them for the working directory.
-
-    Args:
-        folders: that come first.
-        environment: that has PYTHONPATH; by default this process's.
-
-    >>> python_path("/package", environment={"PYTHONPATH": ":/mine:"})
-    '/package:/mine'
     """
     inherited = (os.environ if environment is None else environment).get("PYTHONPATH", "")
     return os.pathsep.join([*folders, *filter(None, inherited.split(os.pathsep))])
 
 
 def become(command: list[str], environment: Mapping[str, str], folder: str | Path = ".") -> NoReturn:
-    """Run a command in place of this process: signals for this one then reach it, and its exit code is this one's.
-
-    Args:
-        command: what to run.
-        environment: of the command.
-        folder: the command's working directory; this process keeps its own if the command cannot be started.
-
-    Raises:
-        OSError: if the command cannot be started.
-    """
+    """Run a command in place of this process: signals for this one then reach it, and its exit code is this one's."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     with contextlib.chdir(folder):

@@ -53,13 +53,7 @@ def parse_bytes(text: str | int | float) -> int:
 def parse_budget(text: str | int | float, checkpoint_all_peak: int, smallest: Callable[[], int] | None = None) -> int:
     """Budget in bytes: a number of bytes, or a percentage of the checkpoint-all peak (parameters included).
 
-    Args:
-        text: ``1073741824``, ``"1.5 GiB"``, ``"60%"`` or, where ``smallest`` is given, ``"smallest"``.
-        checkpoint_all_peak: peak bytes of the schedule that keeps everything, resident bytes included.
-        smallest: finds the smallest budget with a known schedule, which may take seconds.
-
-    Raises:
-        QuantityError: if ``text`` is none of these, or more than `MOST_BYTES`.
+    ``smallest`` finds the smallest budget with a known schedule, which may take seconds.
 
     >>> parse_budget("60%", 1000), parse_budget("1 KiB", 1000)
     (600, 1024)
@@ -77,7 +71,7 @@ def parse_budget(text: str | int | float, checkpoint_all_peak: int, smallest: Ca
 
 def _whole_bytes(number: int | float, given: object) -> int:
     """``number`` rounded down, unless it is so large that it can only be a mistake."""
-    if number > MOST_BYTES:
+    if not number <= MOST_BYTES:  # nor is what is not a number, as infinitely much of nothing
         raise QuantityError(
             f"{shown(given)} is more than {format_bytes(MOST_BYTES)}, the largest supported number; give less"
         )

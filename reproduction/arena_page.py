@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remat_explorer.documents import write_text
-from remat_explorer.figures import ByteAxis, Theme, mark, palette
+from remat_explorer.figures import ByteAxis, Theme, mark
+from remat_explorer.figures.palette import palette
 from remat_explorer.plain_text import in_figure
 from remat_explorer.quantities import format_bytes, format_overhead
 from remat_explorer.report import drawing, facts, paragraph, table, whole_page

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_seconds, format_share
-from remat_explorer.solvers import Progress, Solution, Status, checkpoint_all_peak, largest_operation, solve, warm_up
+from remat_explorer.solvers import Progress, Solution, Status, checkpoint_all_peak, largest_operation, solve
+from remat_explorer.solvers.search.compilation import warm_up
 from reproduction.drawing import bars
 from reproduction.item import Cancelled, Item, Outcome, Settings, Tell, progress_listener
 from reproduction.layer_graphs import LAYERS, layer_graph, moves_charged

@@ -140,7 +140,7 @@ def _draw_figure_2(graph: Graph, schedule: Schedule | None, rows: Sequence[Mappi
 
 def _add_graph(figure: Any, graph: Graph, computations: Sequence[Mapping[str, Any]], line: int, column: int) -> None:
     """Every computation as a point over its layer, with a line from each that it reads; it bends over those between."""
-    from remat_explorer.figures import palette
+    from remat_explorer.figures.palette import palette
 
     colours = palette("light")
     x = [min(row["operation"], graph.n - 1 - row["operation"]) for row in computations]
@@ -172,7 +172,7 @@ def _add_graph(figure: Any, graph: Graph, computations: Sequence[Mapping[str, An
 
 def _add_memory(figure: Any, computations: Sequence[Mapping[str, Any]], line: int, column: int) -> None:
     """Memory in use during each computation, and the budget."""
-    from remat_explorer.figures import palette
+    from remat_explorer.figures.palette import palette
 
     colours = palette("light")
     memory = np.array([row["memory"] for row in computations]) / GB
@@ -307,7 +307,7 @@ def figure_4_words(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str
 def _draw_figure_4(steps: Sequence[Mapping[str, Any]]) -> Figure:
     from plotly import graph_objects as go
 
-    from remat_explorer.figures import palette
+    from remat_explorer.figures.palette import palette
 
     colours = palette("light")
     names = [row["operation"] for row in steps]

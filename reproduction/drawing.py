@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from remat_explorer.figures import palette
+from remat_explorer.figures.palette import palette
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

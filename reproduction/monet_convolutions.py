@@ -150,7 +150,7 @@ def _point(row: Mapping[str, Any]) -> str:
 def _draw(rows: Sequence[Mapping[str, Any]]) -> Figure:
     from plotly import graph_objects as go
 
-    from remat_explorer.figures import palette
+    from remat_explorer.figures.palette import palette
 
     hues = palette("light").hues
     figures, titles = [], []

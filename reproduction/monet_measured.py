@@ -169,7 +169,7 @@ def _sentence(network: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _draw_figure_3(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """A panel for each network: a colour for each way, dotted where it is the authors'."""
-    from remat_explorer.figures import palette
+    from remat_explorer.figures.palette import palette
 
     hues = palette("light").hues
     drawn = [row for row in rows if row["overhead"] is not None]
@@ -332,7 +332,7 @@ def figure_6_words(rows: Sequence[Mapping[str, Any]], settings: Settings = "full
 
 def _draw_figure_6(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """A panel for each network: a colour for each mode, dotted where it is the published run."""
-    from remat_explorer.figures import palette
+    from remat_explorer.figures.palette import palette
 
     hues = dict(zip(MODES.values(), palette("light").hues, strict=False))
     drawn = [row for row in rows if row["overhead"] is not None]

@@ -62,7 +62,7 @@ def lines(rows: Sequence[Mapping[str, Any]], by: str, x: str, y: str, x_title: s
     """
     from plotly import graph_objects as go
 
-    from remat_explorer.figures import palette
+    from remat_explorer.figures.palette import palette
 
     hues = palette("light").hues
     figure = go.Figure()

@@ -19,7 +19,8 @@ from torch._functorch import config
 import remat_explorer as rx
 from gpu_parts.memory import emptied
 from gpu_parts.work import Work
-from remat_explorer.capture import exact_kernels, memory_meter, seconds_of, torch_device
+from remat_explorer.capture import exact_kernels, seconds_of, torch_device
+from remat_explorer.capture.memory_meter import memory_meter
 from remat_explorer.errors import RematError
 
 MODELS = {"residual_net": (4096, 32, None), "gpt2": (4, None, 512), "unet": (4, 208, None)}

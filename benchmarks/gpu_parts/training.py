@@ -17,7 +17,8 @@ from torch import nn
 import remat_explorer as rx
 from gpu_parts.memory import emptied
 from gpu_parts.work import Work
-from remat_explorer.capture import exact_kernels, memory_meter, seconds_of, torch_device
+from remat_explorer.capture import exact_kernels, seconds_of, torch_device
+from remat_explorer.capture.memory_meter import memory_meter
 from remat_explorer.errors import RematError
 
 MODELS = {"resnet18": (64, 224, None), "gpt2": (4, None, 512)}

@@ -11,11 +11,8 @@ from remat_explorer.allocator.settings import SEGMENT_ROUNDING
 class Segment:
     """A range of addresses, divided into blocks.
 
-    Attributes:
-        address: where it begins.
-        size: bytes; those of an expandable segment are addresses, of which only some have memory.
-        granule: an expandable segment gets memory by so many bytes; 0 for one that the driver gave as a whole.
-        first: its first block.
+    An expandable one has ``size`` addresses, of which only some have memory, and gets memory by ``granule`` bytes; that
+    is 0 for a segment that the driver gave as a whole.
     """
 
     __slots__ = ("address", "first", "granule", "pool", "size")
@@ -35,11 +32,7 @@ class Segment:
 class Block:
     """A part of a segment: handed out, free, or without memory.
 
-    Attributes:
-        address, size: bytes.
-        requested: bytes that were asked for, where it is handed out.
-        allocated: whether it is handed out.
-        mapped: whether it has memory.
+    ``requested`` bytes were asked for, where it is handed out.
     """
 
     __slots__ = ("address", "allocated", "mapped", "next", "previous", "requested", "segment", "size")
@@ -114,13 +107,8 @@ class Pool:
 class Driver:
     """Where segments come from.
 
-    Args:
-        capacity: bytes that it has; None for any number.
-        place: the address of the next segment, given its bytes; without, each lies behind the one before it.
-
-    Attributes:
-        reserved: bytes that are taken from it.
-        highest: the most that were taken, since this was set last.
+    ``place`` gives the address of the next segment, given its bytes; without it, each lies behind the one before.
+    ``highest`` is the most bytes that were taken since this was set last.
     """
 
     def __init__(self, capacity: int | None = None, place: Callable[[int], int] | None = None) -> None:

@@ -26,7 +26,6 @@ from remat_explorer.capture.captured_program import Body, Call, Program, Registe
 from remat_explorer.capture.cuda_target import target_of
 from remat_explorer.capture.devices import find_device
 from remat_explorer.capture.dry_run import TensorPlaceholder, dry_run_forward, has_placeholder, store_placeholders
-from remat_explorer.capture.eager_kernels import eager_kernels
 from remat_explorer.capture.fake_tensors import fake_tensor_mode
 from remat_explorer.capture.generated_sources import drop_source_with
 from remat_explorer.capture.graph_assembly import TRAINED, assemble, identifier, numbered
@@ -42,13 +41,7 @@ from remat_explorer.capture.inputs_and_outputs import (
     tensors_in,
 )
 from remat_explorer.capture.last_capture import keep
-from remat_explorer.capture.memory_meter import (
-    AllocatorBytes,
-    CudaMeter,
-    memory_meter,
-    peaks_of_process,
-    released_library_workspaces,
-)
+from remat_explorer.capture.memory_meter import AllocatorBytes, CudaMeter, peaks_of_process, released_library_workspaces
 from remat_explorer.capture.model_checks import require_capturable
 from remat_explorer.capture.model_placement import (
     Placement,

@@ -27,18 +27,7 @@ Changes = dict[Place, tuple[Snapshot, Snapshot]]  # before and after
 
 
 class AttributeSnapshot:
-    """Everything that the attributes of a model's modules hold now, parameters and buffers apart.
-
-    Args:
-        model: the model.
-        variables: other places that are looked at.
-
-    >>> model = nn.Dropout(0.1)
-    >>> before = AttributeSnapshot(model)
-    >>> model.p = 0.2
-    >>> list(before.changes())
-    [('', 'p')]
-    """
+    """Everything that the attributes of a model's modules hold now, parameters and buffers apart."""
 
     def __init__(self, model: nn.Module, variables: Sequence[Variable] = ()) -> None:
         self._model = model
@@ -98,16 +87,7 @@ class InputEntry(Variable):
 
 
 class InputSnapshot:
-    """The inputs of a call as they are before it.
-
-    >>> batch = {"x": 1}
-    >>> given = InputSnapshot(nn.ReLU(), (batch,), {})
-    >>> batch["y"] = 2
-    >>> [place.words for place, _ in given.changes(None, None)]
-    ["input 0['y']"]
-    >>> given.restore(), batch
-    (None, {'x': 1})
-    """
+    """The inputs of a call as they are before it."""
 
     def __init__(self, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self._model = model
@@ -125,9 +105,7 @@ class InputSnapshot:
     def changes(self, output: Any, planned: Any) -> Changes:
         """What is in them now that was not there before, and what was taken out.
 
-        Args:
-            output: what the model has returned.
-            planned: what a plan returns for it.
+        ``output`` is what the model has returned, ``planned`` what a plan returns for it.
         """
         if self._guards.hold():
             return {}

@@ -162,10 +162,9 @@ def cast_cache_in_trace() -> Iterator[None]:
 
 @contextlib.contextmanager
 def use_cast_cache(model: nn.Module | None = None) -> Iterator[None]:
-    """What a model runs in: in a trace casts are kept, elsewhere autocast does it.
+    """What a model runs in: in a trace casts of the parameters that it has now are kept, elsewhere autocast does it.
 
-    Args:
-        model: that runs; casts are kept of the parameters that it has now. None for the same as before.
+    Without a model, the parameters are those of before.
     """
     kept: CastCache | None = getattr(_this_thread, "tracing", None)
     if kept is not None and model is not None:

@@ -139,10 +139,6 @@ def is_by_cudnn(
     """Whether plain PyTorch normalizes such tensors by cuDNN, with nothing reserved for the backward pass.
 
     What cuDNN reserves is no value of the graph, so it is asked.
-
-    >>> x, w = torch.ones(2, 3, 4, 4), torch.ones(3)
-    >>> is_by_cudnn(x, w, w, w, w, True, 1e-5)  # on the CPU
-    False
     """
     if source.device.type != "cuda" or weight is None or bias is None or not torch.cuda.is_available():
         return False
@@ -215,13 +211,7 @@ _BY_CUDNN: dict[Any, Callable[..., Any]] = {
 
 
 def _calls_of(draft: OperationDraft, way: CapturedImplementation, over: bool = False) -> list[Call]:
-    """Everything that an implementation of ``draft`` calls, views aside, in order.
-
-    Args:
-        draft: the operation.
-        way: the implementation.
-        over: whether it overwrites `CapturedImplementation.over`.
-    """
+    """Everything that an implementation calls, views aside, in order; ``over`` if it overwrites what it may."""
     calls: list[Call] = []
     replaced: dict[Any, CapturedImplementation] = {part.main: part for part in way.each}
     for node in draft.nodes:
@@ -257,8 +247,8 @@ def _overwritten(draft: OperationDraft, calls: list[Call], storages: Storages) -
 def overwritten_by(draft: OperationDraft, way: CapturedImplementation, storages: Storages) -> StorageDraft | None:
     """The storage that an implementation may overwrite where it dies, or None.
 
-    As for `remat_explorer.capture.in_place.takeover_of`: it is read once, and an output fits in its place,
-    or what the operation's next call overwrites does.
+    As for `remat_explorer.capture.in_place.takeover_of`: it is read once, and an output fits in its place, or what the
+    operation's next call overwrites does.
     """
     if way.over is None:
         return None

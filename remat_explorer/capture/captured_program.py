@@ -142,13 +142,8 @@ def bind_inputs(
 ) -> Registers:
     """Registers that hold the model's own parameters and buffers, not copies, the plain inputs, tangents and constants.
 
-    Tangents are ones, as for the sum of all outputs.
-
-    Args:
-        inputs: what the joint graph takes.
-        module: the joint graph, which owns the constants.
-        model: the captured model, or one with the same parameter names.
-        tensors: the plain inputs, as `TrainingStep.tensors` gives them.
+    Tangents are ones, as for the sum of all outputs; constants are those of ``module``. The model is the captured one,
+    or has the same parameter names.
     """
     registers: Registers = {}
     for entry in inputs:
@@ -236,42 +231,26 @@ class Program:
 class CapturedImplementation:
     """An implementation that replaces calls of an operation, mostly one, with the getitems that pick its outputs.
 
-    What else the operation does, such as a ReLU that overwrites the result, stays.
-
-    Attributes:
-        kind: a key of `remat_explorer.capture_options.KINDS`.
-        name: as people read it.
-        main: the call that is replaced.
-        steps: the calls instead; what they do not make, the implementation does not write.
-        tolerance: largest difference of a result from that of PyTorch's own kernel, relative to the largest entry;
-            0 if they are equal bit for bit.
-        over: the argument that ``steps_over`` overwrite, or None.
-        steps_over: the calls that write the first output over it; that one is the first that they make.
-        launches: how often a kernel starts, for predicted costs.
-        gpu_launches: the same on a GPU, if there are kernels of our own for it; 0 if not.
-        again: calls of other operations that run within it, for predicted costs.
-        workspace: bytes beside the results, as far as shapes tell; a profile measures it.
-        arithmetic: floating-point operations, relative to those of the call it replaces.
-        portion: of the batch that is computed at a time; what a kernel needs beside that grows with it.
-        also: further kinds that it is of; it is for those who want all of them.
-        parts: of one that replaces several calls, the ways that replace each; ``main`` and ``steps_over`` are then
-            those of the part that overwrites, and ``steps`` are empty.
+    What else the operation does, such as a ReLU that overwrites the result, stays. What ``steps`` do not make, the
+    implementation does not write. Of ``steps_over``, the first makes the first output. One that replaces several calls
+    has ``parts``, the ways that replace each: ``main`` and ``steps_over`` are then those of the part that overwrites,
+    and ``steps`` are empty.
     """
 
-    kind: str
-    name: str
-    main: Node
-    steps: tuple[Call, ...]
-    tolerance: float = 0.0
-    over: Node | None = None
+    kind: str  # a key of `remat_explorer.capture_options.KINDS`
+    name: str  # as people read it
+    main: Node  # the call that is replaced
+    steps: tuple[Call, ...]  # the calls instead
+    tolerance: float = 0.0  # largest difference from PyTorch's kernel, relative to the largest entry; 0: bit-equal
+    over: Node | None = None  # the argument that ``steps_over`` overwrite, or None
     steps_over: tuple[Call, ...] = ()
-    launches: int = 1
-    gpu_launches: int = 0
-    again: tuple[Node, ...] = ()
-    workspace: int = 0
-    arithmetic: float = 1.0
-    portion: float = 1.0
-    also: tuple[str, ...] = ()
+    launches: int = 1  # how often a kernel starts, for predicted costs
+    gpu_launches: int = 0  # the same for kernels of our own on a GPU; 0 if there are none
+    again: tuple[Node, ...] = ()  # calls of other operations within it, for predicted costs
+    workspace: int = 0  # bytes beside the results, by shapes; a profile measures it
+    arithmetic: float = 1.0  # floating-point operations, relative to the call it replaces
+    portion: float = 1.0  # of the batch that is computed at a time; what a kernel needs grows with it
+    also: tuple[str, ...] = ()  # further kinds that it is of; it is for those who want all of them
     parts: tuple[CapturedImplementation, ...] = ()
 
     @property

@@ -83,14 +83,7 @@ _COMPARISONS: dict[Any, Any] = {  # with a number p, of a number from 0 up to 1:
 class ContentTracker:
     """What is known of the tensors of one trace, and what was read out of them.
 
-    Args:
-        evaluation: computes contents for the inputs that were given.
-        on_cuda: whether tensors stand for those of a CUDA device that is not there.
-
-    Attributes:
-        mode: the FakeTensorMode to trace with.
-        contents: from what tensors follow.
-        refused: why the last read was refused, or None.
+    ``evaluation`` computes contents for the inputs that were given; ``refused`` says why the last read was refused.
     """
 
     def __init__(self, evaluation: Evaluation, on_cuda: bool = False) -> None:
@@ -232,18 +225,7 @@ _MADE: dict[Any, Any] = {}
 
 
 def _with_size(operator: Any) -> Any:
-    """The operator that is ``operator`` with size, strides and type of each result for its last keyword arguments.
-
-    >>> nonzero = _with_size(aten.nonzero.default)
-    >>> layout = {"size0": [2, 1], "stride0": [1, 1], "dtype0": torch.int64}
-    >>> nonzero(torch.tensor([0, 5, 7]), **layout).tolist()
-    [[1], [2]]
-    >>> nonzero(torch.tensor([0, 0, 7]), **layout)
-    Traceback (most recent call last):
-        ...
-    remat_explorer.errors.ExecutionError: nonzero gives a result of shape [1, 1], but the plan was made for [2, 1]: \
-capture again, with inputs like these
-    """
+    """The operator that is ``operator`` with size, strides and type of each result for its last keyword arguments."""
     if operator not in _MADE:
         name = operator._schema.name.removeprefix("aten::")
         if operator._schema.overload_name:

@@ -15,12 +15,7 @@ Gradients = tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]
 
 
 class ConvolutionArguments(NamedTuple):
-    """The arguments of a convolution, in aten's order; sizes have an entry for each dimension of space.
-
-    >>> twice = ConvolutionArguments([2], [0], [1], False, [0], 1)
-    >>> twice.convolution(torch.ones(1, 1, 5), torch.ones(1, 1, 2), None).tolist()
-    [[[2.0, 2.0]]]
-    """
+    """The arguments of a convolution, in aten's order; sizes have an entry for each dimension of space."""
 
     stride: Sizes
     padding: Sizes
@@ -47,14 +42,7 @@ class ConvolutionArguments(NamedTuple):
         bias_sizes: Sizes | None,
         mask: Sequence[bool],
     ) -> Gradients:
-        """`aten.convolution_backward` with these arguments.
-
-        Args:
-            gradient: of the result.
-            source, weight: of the convolution.
-            bias_sizes: shape of the bias, or None where there is none.
-            mask: which gradients are wanted, of input, weight and bias.
-        """
+        """`aten.convolution_backward` with these arguments; ``mask`` is for the gradients of input, weight and bias."""
         return aten.convolution_backward.default(gradient, source, weight, bias_sizes, *self, list(mask))
 
 

@@ -81,17 +81,7 @@ class Call:
 
 
 def chosen_kernel(call: Call) -> str:
-    """ "cudnn", "flash", "efficient" or "math".
-
-    >>> x = torch.empty(2, 4, 128, 64, dtype=torch.bfloat16)
-    >>> [chosen_kernel(Call(c, x, x, x)) for c in [(7, 0), (8, 0)]]
-    ['math', 'flash']
-    >>> chosen_kernel(Call((8, 0), x.float(), x.float(), x.float()))
-    'efficient'
-
-    Raises:
-        CaptureError: if every kernel that would do is switched off.
-    """
+    """One of "cudnn", "flash", "efficient" and "math"; a CaptureError if every kernel that would do is switched off."""
     switches = torch.backends.cuda
     allowed: dict[str, Callable[[], bool]] = {
         "cudnn": switches.cudnn_sdp_enabled,

@@ -49,14 +49,7 @@ _DISABLED = "(User provided device_type of 'cuda', but )?CUDA is not available" 
 
 @dataclass(frozen=True)
 class CudaTarget:
-    """A device that need not be there.
-
-    Attributes:
-        capability: compute capability, major and minor.
-
-    >>> str(CudaTarget((9, 0)))
-    'sm_90'
-    """
+    """A device that need not be there, by its compute capability, major and minor."""
 
     capability: tuple[int, int]
 
@@ -65,18 +58,10 @@ class CudaTarget:
 
 
 def cuda_target(kernels: str, capability: tuple[int, int] | None = None) -> CudaTarget:
-    """The device whose kernels are meant.
+    """The device whose kernels are meant: "cuda", or a compute capability such as "sm_90".
 
-    Args:
-        kernels: "cuda", or a compute capability such as "sm_90".
-        capability: that of the device whose rates give the costs, which "cuda" takes; None for Ampere, the first
-            with every kernel of attention.
-
-    Raises:
-        UnknownNameError: if it is neither.
-
-    >>> cuda_target("cuda", (9, 0)).capability, cuda_target("cuda").capability, cuda_target("sm_120").capability
-    ((9, 0), (8, 0), (12, 0))
+    "cuda" takes that of the device whose rates give the costs; without one it is Ampere, the first with every kernel of
+    attention.
     """
     if kernels == CUDA:
         return CudaTarget(capability or AMPERE)
@@ -102,11 +87,7 @@ def target_of(
 
 
 class SeenOnCuda:
-    """The dispatch of a FakeTensorMode, with the fake kernels of CUDA.
-
-    Args:
-        dispatch: that of the mode.
-    """
+    """The dispatch of a FakeTensorMode, with the fake kernels of CUDA."""
 
     def __init__(self, dispatch: Dispatch) -> None:
         self._dispatch, self._inside = dispatch, False
@@ -174,8 +155,7 @@ def _laid_out_by_cudnn(result: Any, source: torch.Tensor, weight: torch.Tensor) 
 def as_on_cuda() -> Iterator[None]:
     """Run a model as if it lay on CUDA.
 
-    Raises:
-        CaptureError: if it enters `torch.autocast` for CUDA, which PyTorch leaves off without a device.
+    A CaptureError if it enters `torch.autocast` for CUDA, which PyTorch leaves off without a device.
     """
     with warnings.catch_warnings(), _OnCuda():
         warnings.filterwarnings("error", message=_DISABLED, category=UserWarning)
@@ -189,13 +169,6 @@ class _OnCuda(TorchFunctionMode):
     """While entered, tensors say that they are on CUDA; what is sent or made there goes to the CPU.
 
     Autocast for the CPU does nothing, then, as on a device.
-
-    >>> with _OnCuda():
-    ...     x = torch.ones(2, device="cuda")
-    ...     print(x.device, x.is_cuda, x.to("cuda:0").is_cpu)
-    cuda:0 True False
-    >>> x.device
-    device(type='cpu')
     """
 
     def __torch_function__(

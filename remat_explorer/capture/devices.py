@@ -12,37 +12,22 @@ ROOFLINE = "-roofline"  # after a GPU's name: its costs as a plain roofline
 
 @dataclass(frozen=True)
 class Device:
-    """The published rates of a device, and how costs follow from them.
-
-    Attributes:
-        rate: float32 operations per second, without tensor cores.
-        bandwidth: memory bytes per second.
-        launch: seconds that every operator takes at least.
-        gpu: whether kernels for GPUs run there.
-        capability: compute capability of a GPU; None where no certain one is meant.
-        tensor: operations per second on tensor cores, without sparsity, by type: "tf32", "float16", "bfloat16".
-        kernels: whether costs are those of kernels (`remat_explorer.capture.predicted_costs`), or a roofline.
-    """
+    """The published rates of a device, and how costs follow from them."""
 
     name: str
-    rate: float
-    bandwidth: float
-    launch: float
-    gpu: bool = True
-    capability: tuple[int, int] | None = None
-    tensor: Mapping[str, float] = field(default_factory=dict)
-    kernels: bool = False
+    rate: float  # float32 operations per second, without tensor cores
+    bandwidth: float  # memory bytes per second
+    launch: float  # seconds that every operator takes at least
+    gpu: bool = True  # whether kernels for GPUs run there
+    capability: tuple[int, int] | None = None  # None where no certain one is meant
+    tensor: Mapping[str, float] = field(default_factory=dict)  # of tensor cores, dense: "tf32", "float16", "bfloat16"
+    kernels: bool = False  # costs of kernels (`predicted_costs`), not of a roofline
 
     def rate_of(self, dtype: str, convolution: bool) -> float:
         """Operations per second of matrix products or convolutions of a type, by PyTorch's default settings.
 
         Convolutions of float32 may run in TF32 (`torch.backends.cudnn.allow_tf32` is True), matrix products not
         (`torch.backends.cuda.matmul.allow_tf32` is False). A type without tensor cores runs at the rate of float32.
-
-        >>> find_device("A100").rate_of("float32", convolution=True) / find_device("A100").rate
-        8.0
-        >>> find_device("A100").rate_of("float32", convolution=False) / find_device("A100").rate
-        1.0
         """
         name = ("tf32" if convolution else "") if dtype == "float32" else dtype
         return max(self.rate, self.tensor.get(name, 0.0))

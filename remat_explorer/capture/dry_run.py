@@ -39,12 +39,11 @@ _OF_HOOKS = (
 class DryRun:
     """What forward passes, one after another, do to the attributes of a model, and to variables around it.
 
-    Attributes:
-        changed_once: what the first pass changes and the second leaves alone, such as caches, with what it holds then.
-        write_only: tensors that each pass writes and none reads before, such as attention maps.
-        changed_every_pass: what else the second pass changes again, such as a counter.
-        changed_from_data: what only the first pass changes, but from inputs, parameters or random numbers, or in a
-            way that makes the second pass compute something else.
+    ``changed_once`` is what the first pass changes and the second leaves alone, such as caches, with what it holds
+    then. ``write_only`` are tensors that each pass writes and none reads before, such as attention maps.
+    ``changed_every_pass`` is what else the second pass changes again, such as a counter. ``changed_from_data`` is what
+    only the first pass changes, but from inputs, parameters or random numbers, or in a way that makes the second pass
+    compute something else.
     """
 
     changed_once: dict[Place, Snapshot] = field(default_factory=dict)
@@ -169,13 +168,7 @@ def _differs_in_tensors_only(before: Snapshot, after: Snapshot) -> bool:
 
 
 def _written_tensors(before: Snapshot, after: Snapshot) -> Snapshot:
-    """What a pass left, of two snapshots that differ in tensors only, without tensors of dictionaries that stayed.
-
-    >>> stays, first, second = (Snapshot("tensor", number) for number in range(3))
-    >>> before, after = (Snapshot("container", dict, (("weight", stays), ("map", one))) for one in (first, second))
-    >>> [key for key, _ in _written_tensors(before, after).items]
-    ['map']
-    """
+    """What a pass left, of two snapshots that differ in tensors only, without tensors of dictionaries that stayed."""
     if after.kind != "container" or not isinstance(after.value, type) or before.kind != "container":
         return after
     pairs = zip(before.items, after.items, strict=False)

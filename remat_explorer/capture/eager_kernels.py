@@ -24,9 +24,6 @@ _KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 def eager_kernels(target: CudaTarget | None = None) -> Iterator[None]:
     """Trace with the kernels that plain PyTorch takes, where torch replaces them by Python code while it traces.
 
-    Args:
-        target: the CUDA device whose kernels are meant, where it is not there; None for those of where tensors lie.
-
     That code gives other last digits for interpolation and margin losses, makes twenty operations of one, and forgets
     the dropout between the layers of recurrent networks (torch 2.13). It is replaced for the whole process: enter while
     holding the lock of torch.compile.
@@ -69,11 +66,7 @@ def traced_dropout(target: CudaTarget | None, input: torch.Tensor, p: float, tra
 
 
 def _scale_is_the_same(p: float, dtype: torch.dtype) -> bool:
-    """Whether 1 / (1 - p) computed in a type is that of float64, rounded to it.
-
-    >>> _scale_is_the_same(0.1, torch.float32), _scale_is_the_same(0.15, torch.float32)
-    (True, False)
-    """
+    """Whether 1 / (1 - p) computed in a type is that of float64, rounded to it."""
     in_float32 = bool(np.float32(1) / np.float32(1 - p) == np.float32(1 / (1 - p)))
     return dtype == torch.float64 or (dtype == torch.float32 and in_float32)
 

@@ -48,14 +48,6 @@ def kernel_layout_mode(on_cuda: bool = False) -> FakeTensorMode:
     """A mode for FakeTensors that knows what kernels give, and lets real tensors in, such as parameters.
 
     It is no class of its own, since torch looks up what higher-order operators do by the class of a mode.
-
-    Args:
-        on_cuda: whether the tensors stand for those of a CUDA device that is not there.
-
-    >>> with kernel_layout_mode():
-    ...     y = torch.nn.functional.mse_loss(torch.ones(8, 8), torch.ones(8, 8))
-    >>> y.shape, y.untyped_storage().nbytes()
-    (torch.Size([]), 256)
     """
     mode = fake_tensor_mode()
     predicted = SeenOnCuda(mode.dispatch) if on_cuda else mode.dispatch
@@ -136,8 +128,7 @@ def _is_concerned(func: Any) -> bool:
 def _of_view(view: OpOverload, source: torch.Tensor, sizes: Sequence[int]) -> _Strides | None:
     """By the kernel for a tensor without content, and not by what Python has in its place while a step is traced.
 
-    Returns:
-        None where it refuses, as it does if a stride of the source was predicted otherwise than its kernel gives it.
+    None where it refuses, as it does if a stride of the source was predicted otherwise than its kernel gives it.
     """
     with unset_fake_temporarily(), torch._C._DisablePythonDispatcher():
         try:
@@ -277,13 +268,7 @@ def workspace_bytes(
 
     A workspace has parts whose bytes are multiples of the number of steps, and each begins on a page of its own. So two
     short runs tell the size of a long one exactly, if their numbers of steps leave as much of a page as the long one.
-
-    Args:
-        steps, batch, size: shape of the input.
-        mode: the kind of layer, as torch numbers them; 2 is an LSTM.
-
-    >>> workspace_bytes(64, 32, 16, 16) == workspace_bytes(64, 32, 16, 16, reverse=True)
-    True
+    ``mode`` is the kind of layer, as torch numbers them; 2 is an LSTM.
     """
 
     def asked(length: int) -> int:

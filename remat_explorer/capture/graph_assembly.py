@@ -165,14 +165,7 @@ def _output_number(carrier: Node) -> int:
 def _details_of(
     draft: OperationDraft, storages: Storages, number: dict[StorageDraft, int], name_of: Callable[[Node], str]
 ) -> Details:
-    """The details of an operation; a backward operation has the module and line of its forward operation.
-
-    Args:
-        draft: the operation.
-        storages: all of them.
-        number: for each storage its value id.
-        name_of: what the code of a plan calls the tensor of a node.
-    """
+    """The details of an operation; a backward operation has the module and line of its forward operation."""
     calls = draft.calls
     origin = next((call.meta for call in calls if call.meta.get(SOURCE_LINE)), {})
     outputs = sorted(draft.writes, key=number.__getitem__)
@@ -241,9 +234,7 @@ def _without_suffixes(name: str) -> str:
 def _operation_name(calls: Iterable[Node], results: Iterable[str]) -> str:
     """The path of the module and what runs there, joined by + where several calls became one operation.
 
-    Args:
-        calls: the operators of the operation; ``meta[MODULE_PATH]`` has the module that they come from.
-        results: for each output the name of the result that it is, or "".
+    ``results`` has for each output the name of the result that it is, or "".
     """
     calls, results = list(calls), list(results)
     operators = [operator_name(call) for call in calls]
@@ -283,14 +274,7 @@ class _Name(str):
 
 
 def _call_text(call: Node, name_of: Callable[[Node], str]) -> str:
-    """A call as a line of Python, as the code of a plan has it.
-
-    >>> import torch
-    >>> graph = torch.fx.Graph()
-    >>> x = graph.placeholder("x")
-    >>> _call_text(graph.call_function(torch.ops.aten.sum.dim_IntList, (x, [0], True)), lambda node: node.name)
-    'sum_dim_int_list = torch.ops.aten.sum.dim_IntList(x, [0], True)'
-    """
+    """A call as a line of Python, as the code of a plan has it."""
     args, kwargs = map_arg((call.args, call.kwargs), lambda node: _Name(name_of(node)))
     given = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
     target = call.target

@@ -81,11 +81,7 @@ def _resolve_conjugates(module: GraphModule) -> None:
 
 
 def view_as_real(x: torch.Tensor) -> torch.Tensor:
-    """The parts of complex numbers: a view of ``x``, unless that is a conjugate which is still to be computed.
-
-    >>> view_as_real(torch.tensor([1 + 2j]).conj()).tolist()
-    [[1.0, -2.0]]
-    """
+    """The parts of complex numbers: a view of ``x``, unless that is a conjugate which is still to be computed."""
     return aten.view_as_real.default(x.resolve_conj())
 
 
@@ -192,15 +188,11 @@ def split_convolution_backward(module: GraphModule) -> None:
 def copy_shared_gradients(module: GraphModule, fakes: Fakes) -> None:
     """Copy a gradient that shares memory with an input or another result, or is not laid out as its parameter is.
 
-    The export returns such gradients as they come: of ``a + b`` one tensor for both, of ``x.sum()`` one number seen
-    as many. Autograd's AccumulateGrad copies them, so that writing to one ``.grad`` changes no other.
+    The export returns such gradients as they come: of ``a + b`` one tensor for both, of ``x.sum()`` one number seen as
+    many. Autograd's AccumulateGrad copies them, so that writing to one ``.grad`` changes no other.
 
     The gradient of an input goes on to what the input comes from. It may have any layout, and may be that of an output
     (a tangent), as in plain PyTorch; it is copied where it shares memory with anything else.
-
-    Args:
-        module: the joint graph, changed in place.
-        fakes: its values; those of the copies are added.
     """
     output = output_node(module)
     placeholders = {node.meta["desc"]: node for node in module.graph.nodes if node.op == "placeholder"}
@@ -271,12 +263,7 @@ _LEAST = 2  # times its own bytes; with less to win, a copy is not worth its tim
 
 
 def copy_out_of_large_storages(module: GraphModule, fakes: Fakes) -> None:
-    """Insert a copy after every such call.
-
-    Args:
-        module: the joint graph, changed in place.
-        fakes: its values; those of the copies are added.
-    """
+    """Insert a copy after every such call."""
     for node in list(module.graph.nodes):
         if node.target not in _LEAVING_ROOM or not _leaves_room(fakes[node]):
             continue

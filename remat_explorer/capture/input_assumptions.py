@@ -43,18 +43,12 @@ class GivenTensor:
 
 @dataclass(frozen=True, eq=False)
 class Derivation:
-    """A call of an operator on contents alone: it can be made again wherever those are there.
+    """A call of an operator on contents alone: it can be made again wherever those are there."""
 
-    Attributes:
-        number: later calls have larger ones.
-        leaves: the arguments, flat; contents in place of tensors.
-        nesting: how the arguments are nested.
-    """
-
-    number: int
+    number: int  # later calls have larger ones
     operator: Any
-    leaves: tuple[Any, ...]
-    nesting: pytree.TreeSpec
+    leaves: tuple[Any, ...]  # the arguments, flat; contents in place of tensors
+    nesting: pytree.TreeSpec  # how the arguments are nested
 
     @property
     def sources(self) -> list[Content]:
@@ -75,14 +69,10 @@ Content = GivenTensor | DerivedTensor
 
 @dataclass(frozen=True)
 class UnknownContent:
-    """Why the content of a tensor is none that can be told beforehand: what it depends on, in words.
-
-    Attributes:
-        uniform: whether it is drawn uniformly from 0 up to 1, so that comparisons with either are known.
-    """
+    """Why the content of a tensor is none that can be told beforehand: what it depends on, in words."""
 
     reason: str
-    uniform: bool = False
+    uniform: bool = False  # drawn uniformly from 0 up to 1, so that comparisons with either are known
 
 
 RANDOM = UnknownContent("random numbers")
@@ -127,23 +117,14 @@ def derivations_of(wanted: Iterable[Derivation]) -> list[Derivation]:
 
 
 class Evaluation:
-    """The results of derivations in one step.
-
-    Args:
-        buffers: of the model, by name.
-        inputs: as `detached_inputs` gives them.
-    """
+    """The results of derivations in one step; inputs are as `detached_inputs` gives them."""
 
     def __init__(self, buffers: Mapping[str, torch.Tensor], inputs: Sequence[torch.Tensor]) -> None:
         self._buffers, self._inputs = buffers, inputs
         self._results: dict[int, list[Any]] = {}
 
     def results(self, derivation: Derivation) -> list[Any]:
-        """The results of a derivation, flat; they and those of its sources are kept.
-
-        Raises:
-            Exception: whatever an operator raises for these inputs.
-        """
+        """The results of a derivation, flat; they and those of its sources are kept."""
         for needed in derivations_of([derivation]):
             if needed.number not in self._results:
                 self.call(needed)
@@ -190,11 +171,7 @@ def needs_synchronization(tensor: torch.Tensor) -> bool:
 
 
 def numbers_of(tensors: Sequence[torch.Tensor]) -> list[Any]:
-    """The only entry of each tensor as Python has it, with one transfer for all of them.
-
-    >>> numbers_of([torch.tensor([3]), torch.tensor(0.5), torch.tensor(True)])
-    [3, 0.5, True]
-    """
+    """The only entry of each tensor as Python has it, with one transfer for all of them."""
     with torch.inference_mode(False), torch.no_grad(), no_dispatch():
         plain = [tensor.detach().resolve_conj().resolve_neg().reshape(1) for tensor in tensors]
         together = torch.cat([tensor.view(torch.uint8) for tensor in plain]).cpu()
@@ -207,20 +184,13 @@ ReadKind = Literal["value", "size"]
 
 @dataclass(frozen=True, eq=False)
 class Assumption:
-    """One read.
+    """One read."""
 
-    Attributes:
-        derivation: how what was read follows from inputs, buffers and constants.
-        kind: whether its value was read, or the sizes of its results.
-        expected: what was read.
-        line, text: where: file and line, and the source text.
-    """
-
-    derivation: Derivation
-    kind: ReadKind
-    expected: Any
-    line: str
-    text: str
+    derivation: Derivation  # how what was read follows from inputs, buffers and constants
+    kind: ReadKind  # whether its value was read, or the sizes of its results
+    expected: Any  # what was read
+    line: str  # file and line
+    text: str  # of the source
 
     def found(self, results: Sequence[Any]) -> Any:
         """What is read where the derivation has these results."""
@@ -259,12 +229,7 @@ class BrokenAssumption:
 
 
 class Assumptions:
-    """Everything that a trace read.
-
-    Args:
-        reads: in the order in which they were made.
-        names: what a person calls each input tensor, by its place.
-    """
+    """Everything that a trace read, in order; ``names`` are what a person calls each input tensor, by its place."""
 
     def __init__(self, reads: Sequence[Assumption] = (), names: Sequence[str] = ()) -> None:
         self.reads, self._names = tuple(reads), tuple(names)
@@ -285,9 +250,7 @@ class Assumptions:
     def broken(self, model: nn.Module, inputs: Sequence[torch.Tensor]) -> BrokenAssumption | None:
         """The first read that would give something else in a step of ``model`` with ``inputs``, or None.
 
-        Args:
-            model: the captured model, or one with the same buffers.
-            inputs: as `detached_inputs` gives them.
+        The model is the captured one, or has the same buffers; inputs are as `detached_inputs` gives them.
         """
         if not self.reads:
             return None

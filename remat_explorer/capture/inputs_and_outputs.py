@@ -68,11 +68,7 @@ def tensors_in(nested: Any) -> list[torch.Tensor]:
 
 
 def named_inputs(args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of a model's inputs in the order of `tensors_in`, each with what a person calls it.
-
-    >>> [name for name, _ in named_inputs((torch.ones(1),), {"mask": torch.ones(1)})]
-    ['input 0', "input 'mask'"]
-    """
+    """The tensors of a model's inputs in the order of `tensors_in`, each with what a person calls it."""
     for number, argument in enumerate(args):
         yield from ((f"input {number}", tensor) for tensor in tensors_in(argument))
     for name, argument in (kwargs or {}).items():
@@ -160,20 +156,10 @@ def results_of_output(
     In this order: what ``loss`` makes of the output; a scalar output; the scalar called ``loss`` of an output that has
     one, as attribute or key, such as the outputs of transformers models that were given labels. Else every tensor of
     the output is a result, and backward starts from the gradients of those that have one: the loss is computed
-    elsewhere.
+    elsewhere. Outputs may share memory with ``given``: inputs, parameters and buffers.
 
-    Args:
-        given: tensors that outputs may share memory with: inputs, parameters and buffers.
-
-    Raises:
-        CaptureError: if a loss is no scalar or is not real, no parameter has a part in any result, or tensors are in
-            an object that is no container.
-
-    >>> weight = torch.ones(3, requires_grad=True)
-    >>> results_of_output({"logits": weight, "loss": weight.mean()}, None)
-    ((tensor(1., grad_fn=<MeanBackward0>),), OutputStructure(nesting={'logits': -1, 'loss': 0}, is_loss=True))
-    >>> results_of_output((2 * weight, None), None)
-    ((tensor([2., 2., 2.], grad_fn=<MulBackward0>),), OutputStructure(nesting=(0, None), is_loss=False))
+    A CaptureError if a loss is no scalar or is not real, no parameter has a part in any result, or tensors are in an
+    object that is no container.
     """
     if loss is loss_elsewhere:
         return _every_tensor(output, given)

@@ -48,12 +48,8 @@ _LOUD = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes
 class JointGraph:
     """The joint graph, and for each of its nodes the path of the module and the line that it comes from.
 
-    Beside it are the modules around it that run once.
-
-    The descriptors in ``meta["desc"]`` name parameters and buffers as the model does.
-
-    Attributes:
-        reads: what was read out of inputs and buffers on the way.
+    Beside it are the modules around it that run once. The descriptors in ``meta["desc"]`` name parameters and buffers
+    as the model does. ``reads`` are what was read out of inputs and buffers on the way.
     """
 
     module: GraphModule
@@ -67,17 +63,10 @@ class JointGraph:
 def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: CudaTarget | None = None) -> JointGraph:
     """The functional forward and backward graph of a training step.
 
-    Tensors without content, FakeTensors and those on the meta device, stand for tensors on the device of the others,
-    or on the CPU. A model that cannot be traced directly is exported first and traced then.
-
-    Args:
-        step: the step.
-        tensors: its inputs.
-        target: a CUDA device that is not there, whose operations the graph shall have; None for those of the device
-            where the tensors lie.
-
-    Raises:
-        CaptureError: if neither works; the message says what the direct trace met, and where.
+    Tensors without content, FakeTensors and those on the meta device, stand for tensors on the device of the others, or
+    on the CPU. A model that cannot be traced directly is exported first and traced then. ``target`` is a CUDA device
+    that is not there, whose operations the graph shall have. If neither works, a CaptureError says what the direct
+    trace met, and where.
     """
     # Tracing changes settings of the whole process for a while: torch's default kernels, loggers, autograd.Function,
     # and how attributes of modules are read. So there is one trace at a time, and none beside torch.compile.
@@ -255,13 +244,7 @@ def _tracing(target: CudaTarget | None) -> Iterator[None]:
 class ExportedStep(nn.Module):
     """A training step whose forward pass is an exported graph; tensors and their names are those of ``step``.
 
-    Args:
-        step: the step to export.
-        tensors: its inputs, real or FakeTensors.
-        enter: told the path of the module at each operation, and those of the modules around it.
-
-    Raises:
-        Exception: whatever `torch.export` raises for this model.
+    ``enter`` is told the path of the module at each operation, and those of the modules around it.
     """
 
     def __init__(

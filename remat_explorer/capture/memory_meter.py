@@ -51,16 +51,7 @@ def memory_meter(device: torch.device) -> CpuMeter | CudaMeter:
 
 
 class CpuMeter:
-    """Replays the allocations and frees that this thread made.
-
-    >>> with CpuMeter() as meter:
-    ...     with meter.section():
-    ...         x = torch.empty(1000)
-    ...     with meter.section():
-    ...         del x
-    >>> meter.readings
-    [Reading(before=0, highest=4000, after=4000), Reading(before=4000, highest=4000, after=0)]
-    """
+    """Replays the allocations and frees that this thread made."""
 
     def __init__(self) -> None:
         self.readings: list[Reading] = []

@@ -69,9 +69,8 @@ def _bytes(storages: Iterable[StorageDraft]) -> int:
 def _for_parameters(storages: Storages) -> set[OperationDraft]:
     """Operations of the backward pass that only make results, or what is then cast to one, as autocast does.
 
-    What is then scattered among processes counts, too.
-
-    Operations that draw random numbers are left out: they stay where they are, so that each draws the same as before.
+    What is then scattered among processes counts, too. Operations that draw random numbers are left out: they stay
+    where they are, so that each draws the same as before.
     """
     readers = storages.readers()
     aside: set[OperationDraft] = set()
@@ -94,15 +93,9 @@ def hoist_constants(
     """Compute small constants once before everything else and keep them, instead of planning for them.
 
     This loses at most their bytes. `LARGEST_SHARE` limits those, so that a mask stays with the solver where it is not
-    small beside what it masks.
-
-    Args:
-        storages: changed in place: the constants become resident, and operations that nobody needs any more go.
-        chosen: which constants to keep, whatever they take, as another call has returned it for the same step with
-            inputs of another size; it is not heeded where there are not as many.
-
-    Returns:
-        One operation that makes them all, or none, and for each constant whether it is kept.
+    small beside what it masks. The constants become resident, and operations that nobody needs any more go. Gives one
+    operation that makes them all, or none, and for each constant whether it is kept: ``chosen`` in a call for the same
+    step with inputs of another size, which heeds it, whatever they take, unless the numbers of constants differ.
     """
     constant = _constant_operations(storages)
     readers = storages.readers()
@@ -201,11 +194,8 @@ def _fuse_unary(storages: Storages, apart: tuple[OpOverload, ...] = ()) -> None:
 
     An operation whose other inputs are parameters, inputs or constants counts as unary: they are there all the time.
     Nothing is lost: input and output have the same bytes, and whatever keeping the input makes possible, keeping the
-    output makes possible at no cost. The in-place run also saves the moment at which both would exist.
-
-    Args:
-        storages: operations and storages.
-        apart: operators whose result must remain, for alternatives that read it.
+    output makes possible at no cost. The in-place run also saves the moment at which both would exist. Results of
+    operators ``apart`` must remain, for alternatives that read them.
     """
     readers = storages.readers()
     producer = {storage: draft for draft in storages.operations for storage in draft.writes}

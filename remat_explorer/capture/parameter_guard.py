@@ -33,19 +33,7 @@ _Registered = tuple[str, torch.Tensor]  # "parameter" or "buffer", and what is r
 class ParameterGuard(TorchFunctionMode):
     """Refuses, while entered, calls that exchange what a model holds; `require_unexchanged` compares it afterwards.
 
-    Args:
-        model: as it is before forward.
-        doer: who runs while this is entered, in words.
-        note: told of each tensor that a call makes and that is of no class of its own, as within `torch.func.vmap`.
-
-    >>> layer = nn.Linear(1, 1)
-    >>> with ParameterGuard(layer):
-    ...     layer.weight.data = torch.ones(1, 1)
-    Traceback (most recent call last):
-        ...
-    remat_explorer.errors.CaptureError: forward gives other data to the parameter 'weight' (.data = ...), but a static \
-plan may only read it; change it between steps instead, under torch.no_grad(), or compute what is needed from it and \
-leave it as it is
+    ``note`` is told of each tensor that a call makes and that is of no class of its own, as within `torch.func.vmap`.
     """
 
     def __init__(
@@ -78,11 +66,7 @@ leave it as it is
 
     @contextlib.contextmanager
     def watching_gradients(self) -> Iterator[None]:
-        """Meanwhile refuse ``.grad`` of what the model holds; autograd calls functions and hooks outside of modes.
-
-        Raises:
-            CaptureError: what is read or assigned.
-        """
+        """Meanwhile refuse ``.grad`` of what the model holds; autograd calls functions and hooks outside of modes."""
         thread = threading.get_ident()
 
         def look(how: Any, tensor: torch.Tensor, *value: Any) -> Any:
@@ -103,12 +87,7 @@ leave it as it is
             del torch.Tensor.grad  # that of its base is there again
 
     def require_unexchanged(self) -> None:
-        """Compare identities, storages and modes with those before.
-
-        Raises:
-            CaptureError: which parameter or buffer is another now, and what to do; also where forward has caught what
-                was raised in it.
-        """
+        """Refuse other identities, storages or modes than before, also where forward has caught the error."""
         if self._refusal is not None:
             raise self._refusal
         now = _registered(self._model)

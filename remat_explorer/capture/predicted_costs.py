@@ -78,8 +78,8 @@ def predicted_cost(draft: OperationDraft, way: CapturedImplementation, storages:
     """Seconds of an implementation: the bytes that it moves, and the arithmetic of the call that it replaces.
 
     Calls of other operations that it runs again cost what they cost there, and of several parts each changes the cost
-    of its own call.
-    An implementation that computes nothing costs a launch: a cost of 0 would let a solver repeat it for nothing.
+    of its own call. An implementation that computes nothing costs a launch: a cost of 0 would let a solver repeat it
+    for nothing.
     """
     if way.parts:
         whole = predicted_time(draft.calls, storages.fakes, device)
@@ -179,33 +179,17 @@ def roofline(calls: Iterable[Node], fakes: Mapping[Node, Any], device: Device) -
 
 @dataclass(frozen=True)
 class Convolution:
-    """The sizes of a convolution or one of its gradients. A transposed convolution is an input gradient, and so on.
-
-    Attributes:
-        part: which of them it is.
-        batch: images.
-        channels: of the source.
-        filters: channels of the result.
-        kernel: sizes of the filters in space.
-        source: sizes of the source in space.
-        result: sizes of the result in space.
-        groups: of channels and filters.
-        plain: whether neither strides nor dilation spread the taps.
-        entry_bytes: of a tensor's entry.
-
-    >>> Convolution("forward", 2, 3, 8, (3, 3), (6, 6), (6, 6)).product
-    (8, 72, 27)
-    """
+    """The sizes of a convolution or one of its gradients. A transposed convolution is an input gradient, and so on."""
 
     part: Part
-    batch: int
-    channels: int
-    filters: int
-    kernel: tuple[int, ...]
+    batch: int  # images
+    channels: int  # of the source
+    filters: int  # channels of the result
+    kernel: tuple[int, ...]  # in space, as source and result
     source: tuple[int, ...]
     result: tuple[int, ...]
-    groups: int = 1
-    plain: bool = True
+    groups: int = 1  # of channels and filters
+    plain: bool = True  # whether neither strides nor dilation spread the taps
     entry_bytes: int = 4
 
     @property
@@ -246,24 +230,14 @@ class Convolution:
 
 @dataclass(frozen=True)
 class Work:
-    """What one call asks of a device.
+    """What one call asks of a device."""
 
-    Attributes:
-        type: of the kernel.
-        flops: floating-point operations.
-        bytes: that it reads and writes, those that it reads again included.
-        again: bytes among these that it reads once more.
-        dtype: of the factors of a product or convolution.
-        product: rows, columns and depth of a matrix product.
-        convolution: the sizes of a convolution.
-    """
-
-    type: Type
+    type: Type  # of the kernel
     flops: float = 0
-    bytes: float = 0
-    again: float = 0
-    dtype: str = "float32"
-    product: tuple[int, int, int] | None = None
+    bytes: float = 0  # that it reads and writes, those that it reads again included
+    again: float = 0  # bytes among these that it reads once more
+    dtype: str = "float32"  # of the factors of a product or convolution
+    product: tuple[int, int, int] | None = None  # rows, columns and depth of a matrix product
     convolution: Convolution | None = None
 
     def moving(self, moved: float) -> Work:
@@ -346,54 +320,30 @@ def _dtype(tensor: torch.Tensor) -> str:
 
 @dataclass(frozen=True)
 class Shares:
-    """What kernels reach of the published rate, or bandwidth, in the best case: of a device that is full.
+    """What kernels reach of the published rate, or bandwidth, in the best case: of a device that is full."""
 
-    Attributes:
-        products: of the rate: matrix products, and convolutions as such (implicit GEMM).
-        input_gradient: of the rate: input gradients of convolutions as matrix products.
-        weight_gradient: of the rate: weight gradients.
-        convolution_bytes: of the bandwidth: of so few channels that memory bounds them, and their input gradients.
-        weight_gradient_bytes: of the bandwidth: their weight gradients, which add up over all positions.
-        winograd: of the rate: the products of Winograd's F(4 x 4, 3 x 3).
-        winograd_bytes: of the bandwidth: its transforms, which are stored.
-        fused_winograd: of the rate: F(2 x 2, 3 x 3), whose transforms are not stored.
-        depthwise: of the rate: depthwise convolutions, which reuse next to nothing.
-        depthwise_gradients: of the rate: their gradients.
-        elementwise: of the bandwidth: whatever reads and writes each entry once, and max pooling, which reads an entry
-            once for every window that it is in.
-        normalization: of the bandwidth: batch norm, which reads its input twice.
-        concatenation: of the bandwidth.
-        pooling_gradient: of the bandwidth: the search for the windows whose maximum an entry is.
-        adaptive_pooling: of the bandwidth: adaptive average pooling and its gradient.
-    """
-
-    products: float = 0.67
-    input_gradient: float = 0.52
-    weight_gradient: float = 0.59
-    convolution_bytes: float = 0.41
-    weight_gradient_bytes: float = 0.16
-    winograd: float = 0.90
-    winograd_bytes: float = 0.58
-    fused_winograd: float = 0.47
-    depthwise: float = 0.023
-    depthwise_gradients: float = 0.018
-    elementwise: float = 0.72
-    normalization: float = 0.53
-    concatenation: float = 0.47
-    pooling_gradient: float = 0.092
-    adaptive_pooling: float = 0.14
+    products: float = 0.67  # of the rate: matrix products, and convolutions as such (implicit GEMM)
+    input_gradient: float = 0.52  # of the rate: input gradients of convolutions as matrix products
+    weight_gradient: float = 0.59  # of the rate
+    convolution_bytes: float = 0.41  # of the bandwidth: too few channels for the rate; input gradients, too
+    weight_gradient_bytes: float = 0.16  # of the bandwidth: weight gradients of these, which add up over all positions
+    winograd: float = 0.90  # of the rate: the products of Winograd's F(4 x 4, 3 x 3)
+    winograd_bytes: float = 0.58  # of the bandwidth: its transforms, which are stored
+    fused_winograd: float = 0.47  # of the rate: F(2 x 2, 3 x 3), whose transforms are not stored
+    depthwise: float = 0.023  # of the rate: depthwise convolutions, which reuse next to nothing
+    depthwise_gradients: float = 0.018  # of the rate: their gradients
+    elementwise: float = 0.72  # of the bandwidth: each entry once; max pooling, once for each of its windows
+    normalization: float = 0.53  # of the bandwidth: batch norm, which reads its input twice
+    concatenation: float = 0.47  # of the bandwidth
+    pooling_gradient: float = 0.092  # of the bandwidth: search for the windows whose maximum an entry is
+    adaptive_pooling: float = 0.14  # of the bandwidth: adaptive average pooling and its gradient
 
 
 SHARES = Shares()
 
 
 def kernel_time(work: Work, device: Device, shares: Shares = SHARES) -> float:
-    """Seconds of one call on a GPU, never less than a launch.
-
-    >>> from remat_explorer.capture.devices import find_device
-    >>> round(1e3 * kernel_time(Work("elementwise", bytes=10**9), find_device("P100")), 2)
-    1.9
-    """
+    """Seconds of one call on a GPU, never less than a launch."""
     if work.convolution is not None:
         return _convolution_time(work, work.convolution, device, shares)
     moving = work.bytes / device.bandwidth / getattr(shares, work.type)

@@ -46,11 +46,8 @@ _PROFILE = ("format", "version", "key", "seconds", "workspace", "overwrites", "v
 def profile_key(program: Program, device: torch.device, repeats: int) -> Key:
     """Everything that two profiles must share to be one, as flat JSON.
 
-    Args:
-        program: the traced model. Its own graph is taken, not the one that is to be profiled: that one may differ in
-            costs, which a profile replaces.
-        device: where it runs.
-        repeats: timed runs; more of them are another, better profile.
+    The traced program's own graph is taken, not the one that is to be profiled: that one may differ in costs, which a
+    profile replaces. More timed runs are another, better profile.
     """
     states = {"generator_state": state_bytes(device.type)} if any(body.random for body in program.bodies) else {}
     return {
@@ -63,15 +60,7 @@ def profile_key(program: Program, device: torch.device, repeats: int) -> Key:
 
 
 def program_fingerprint(program: Program) -> str:
-    """SHA-256 over the calls of every operation: operators, shapes, strides and types of tensors, other arguments.
-
-    >>> from remat_explorer.capture import trace
-    >>> def fingerprint(**options):
-    ...     model = torch.nn.Conv1d(4, 4, 3, padding="same", **options)
-    ...     return program_fingerprint(trace(model, (torch.ones(1, 4, 8),)))
-    >>> fingerprint() == fingerprint(), fingerprint() == fingerprint(dilation=2)
-    (True, False)
-    """
+    """SHA-256 over the calls of every operation: operators, shapes, strides and types of tensors, other arguments."""
     digest = hashlib.sha256()
     others = (body for choice in program.choices.values() for body in choice if body is not None)
     for body in (*program.bodies, *program.in_place.values(), *others):
@@ -213,9 +202,6 @@ def the_most_of(profiles: Sequence[Profile]) -> Profile:
     """The largest numbers of several profiles of one graph, such as those of several processes.
 
     An output takes over a storage where it does so in all.
-
-    >>> the_most_of([Profile((0.5,), (1,), (True,), (4,), 0), Profile((0.2,), (3,), (False,), (4,), 8)])
-    Profile(seconds=(0.5,), workspace=(3,), overwrites=(False,), values=(4,), resident=8)
     """
     seconds, workspace, values = (
         tuple(map(max, zip(*(getattr(one, name) for one in profiles), strict=True)))
@@ -226,13 +212,7 @@ def the_most_of(profiles: Sequence[Profile]) -> Profile:
 
 
 def load_profile(key: Key, implementations: int, values: int) -> Profile | None:
-    """The profile of that key, or None if there is none that can be trusted.
-
-    Args:
-        key: as `profile_key` gives it.
-        implementations: how many the graph has, over all operations.
-        values: how many it has.
-    """
+    """The profile of that key, or None if there is none that can be trusted; counts are those of the graph."""
     try:
         document = require_keys(read_json(entry_path("profile", key), RematError), _PROFILE, "the profile", RematError)
         require_format(document, FORMAT, VERSION, RematError)

@@ -126,11 +126,7 @@ def profile(
 
 
 def _is_kept_by_all(processes: ProcessGroup, graph: Graph, measured: Profile | None) -> bool:
-    """Whether no process has to measure, where all of them have the same step.
-
-    Raises:
-        ExecutionError: on every process, if a step differs.
-    """
+    """Whether no process has to measure; an ExecutionError on every process if they have different steps."""
     told = processes.told(PROFILE, [graph.structure, measured is not None])
     processes.require_same([structure for structure, _ in told], "a step of other operations or sizes")
     return all(kept for _, kept in told)
@@ -283,19 +279,11 @@ class ChoicesRun:
     """Runs every operation once, in order, and of each that offers a choice all implementations, one after another.
 
     A value stays as long as any implementation of a later operation reads it; that takes more memory than any plan.
-
-    Attributes:
-        program: with alternatives.
-        device: where it runs.
-        step: called with the number of an operation for each implementation that has run.
-
-    Raises:
-        OutOfMemoryError: from `measured`, with the implementation; registers are emptied.
     """
 
     program: Program
     device: torch.device
-    step: Callable[[int], None]
+    step: Callable[[int], None]  # called with the operation for each implementation that has run
 
     @property
     def choices(self) -> list[Choice]:
@@ -311,10 +299,8 @@ class ChoicesRun:
     def measured(self, bind: Callable[[], Registers], repeats: int, census: StorageCensus) -> dict[Choice, float]:
         """Seconds, the least of some timed runs, by operation and number of the implementation.
 
-        Args:
-            bind: gives registers that hold the resident tensors.
-            repeats: timed runs, after one that warms up and before one that meters memory.
-            census: sees what every implementation makes and needs.
+        One run before the timed ones warms up, and one after them meters memory, with ``census`` looking on. Where
+        memory is short, an OutOfMemoryError names the implementation, and registers are emptied.
         """
         seconds: dict[Choice, list[float]] = {choice: [] for choice in self.choices}
 
@@ -379,9 +365,6 @@ def progress_bar(what: str, total: int) -> Iterator[Callable[[int, int], None]]:
     """A bar that is gone when the work is done; yields what to call with steps done and in total.
 
     tqdm's text bar serves both places. Its widget would need ipywidgets, and stays in a saved notebook as an empty box.
-
-    >>> with progress_bar("profiling", 2) as advance:  # silent here: this is no terminal
-    ...     advance(1, 2)
     """
     from tqdm.std import tqdm
 

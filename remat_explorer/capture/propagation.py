@@ -25,11 +25,7 @@ _UNTOLD = (*RECURRENT_LAYERS, *FUSED_CELLS)  # what these give depends on more t
 
 
 def record_calls(module: GraphModule) -> None:
-    """Note from what each call of a traced graph made its new tensors, so that `propagate` need not make them again.
-
-    Args:
-        module: the joint graph, as it was traced.
-    """
+    """Note from what each call of a traced graph made its new tensors, so that `propagate` need not make them again."""
     for node in module.graph.nodes:
         if node.op == "call_function" and _makes_new_tensors(node):
             _note(node)
@@ -128,11 +124,7 @@ def _given(node: Node) -> Any:
 
 
 def run_node(node: Node, values: Mapping[Node, Any]) -> Any:
-    """What a call gives for the values of its arguments.
-
-    Raises:
-        CaptureError: if that is no tensor.
-    """
+    """What a call gives for the values of its arguments; a CaptureError if that is no tensor."""
     raise_if_cancelled()
     args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
     value = traced_kernel(node)(*args, **kwargs)

@@ -121,12 +121,7 @@ def _offsets(numels: Sequence[int], count: int) -> list[int]:
 
 
 def share_out(module: GraphModule, groups: Sequence[ShardGroup]) -> None:
-    """Insert the collectives.
-
-    Args:
-        module: a clean joint graph, changed in place.
-        groups: the parameters that are sharded.
-    """
+    """Insert the collectives into a clean joint graph."""
     for group in groups:
         _gather(module, group)
         _scatter(module, group)

@@ -26,21 +26,13 @@ _HALF = "train in float32 or bfloat16"
 
 @dataclass(frozen=True)
 class ShardGroup:
-    """Parameters that are gathered together.
+    """Parameters that are gathered together."""
 
-    Attributes:
-        path: of the module that was sharded.
-        names: of the parameters, as the model has them, in the order in which they lie in what is sent.
-        processes: the name of the process group.
-        count: how many processes share each parameter out, by rows.
-        rank: which of them this is.
-    """
-
-    path: str
-    names: tuple[str, ...]
-    processes: str
-    count: int
-    rank: int
+    path: str  # of the module that was sharded
+    names: tuple[str, ...]  # of the parameters, in the order in which they lie in what is sent
+    processes: str  # the name of the process group
+    count: int  # how many processes share each parameter out, by rows
+    rank: int  # which of them this is
 
 
 def shard_groups(model: nn.Module) -> tuple[ShardGroup, ...]:

@@ -266,23 +266,10 @@ def _is_open(value: Any) -> bool:
 class Guards:
     """What was seen when attributes were looked at; `hold` says whether all of it is still so.
 
-    A guard may break although the content is equal, such as after another object of the same content was assigned.
-    Then contents have to be compared. If all hold, nothing has changed.
-
-    Attributes:
-        slots: namespaces, a name in each, and the object there, or `MISSING`.
-        classes: objects and their classes.
-        attributes: objects without a namespace, a name in each, and the object there.
-        tensors: tensors with the count of writes to them, and where their numbers lie.
-        sets, arrays: what may change in place, with a copy.
-
-    >>> held = [1, 2]
-    >>> guards = Guards()
-    >>> guards.add_sequence(held)
-    >>> before = guards.hold()
-    >>> held[0] = 3
-    >>> before, guards.hold()
-    (True, False)
+    A guard may break although the content is equal, such as after another object of the same content was assigned. Then
+    contents have to be compared. If all hold, nothing has changed. Slots are namespaces, a name in each, and the object
+    there, or `MISSING`; tensors come with the count of writes to them, and where their numbers lie; sets and arrays,
+    which may change in place, with a copy.
     """
 
     def __init__(self) -> None:

@@ -40,10 +40,6 @@ class SourceLines(TorchFunctionMode):
     """While entered, records at which autograd sequence number which line calls into torch.
 
     The numbers only grow, and the joint graph keeps them on its nodes, for a backward node that of its forward node.
-
-    >>> lines = SourceLines()
-    >>> lines.of(torch.fx.Graph().placeholder("x"))
-    ''
     """
 
     def __init__(self) -> None:
@@ -144,13 +140,7 @@ def file_name(path: str) -> str:
 
 
 class ModulePaths:
-    """Records at which autograd sequence number execution enters which module, or comes back to it.
-
-    The numbers only grow, and the joint graph keeps them on its nodes, for a backward node that of its forward node.
-
-    Args:
-        model: the model whose modules are told apart.
-    """
+    """Records at which autograd sequence number execution enters which module, or comes back to it."""
 
     def __init__(self, model: nn.Module) -> None:
         self._names: dict[int, str] = {}
@@ -180,9 +170,8 @@ class ModulePaths:
     def watching(self, look: Callable[[str], None] = lambda module: None) -> Iterator[None]:
         """Follow every module that is called.
 
-        Args:
-            look: told, whenever a module is entered or left, what ran until then, as `innermost`; a layer of PyTorch's
-                own counts as a part of the module that calls it.
+        ``look`` is told, whenever a module is entered or left, what ran until then, as `innermost`; a layer of
+        PyTorch's own counts as a part of the module that calls it.
         """
 
         def within() -> tuple[str, ...]:  # a part that several modules share has the path of the first of them

@@ -38,25 +38,16 @@ Section = Callable[[], AbstractContextManager[Any]]
 
 @dataclass
 class Run:
-    """One metered run of an implementation.
-
-    Attributes:
-        made: bytes of the storage of each output.
-        taken: bytes of the operand that is overwritten, or 0.
-        heirs: the output that lies in that operand's storage, if one does.
-        operand: the value that is overwritten, in the run of a plan.
-        apart: whether it ran beside the plan, on registers that `beside` gave.
-        reading: of the meter, when it is known.
-    """
+    """One metered run of an implementation."""
 
     choice: Choice
     body: Body
-    made: dict[int, int]
-    taken: int = 0
-    heirs: frozenset[int] = frozenset()
-    operand: int | None = None
-    apart: bool = False
-    reading: Reading | None = None
+    made: dict[int, int]  # bytes of the storage of each output
+    taken: int = 0  # bytes of the operand that is overwritten, or 0
+    heirs: frozenset[int] = frozenset()  # the output in that operand's storage, if one is
+    operand: int | None = None  # the value that is overwritten, in the run of a plan
+    apart: bool = False  # whether it ran on registers that `beside` gave
+    reading: Reading | None = None  # of the meter, when it is known
 
 
 @dataclass

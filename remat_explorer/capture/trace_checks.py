@@ -86,11 +86,7 @@ class RandomSourceCheck:
         self._last = now
 
     def refuse(self, model: nn.Module, cause: BaseException | None = None) -> None:
-        """Raise an error if anything was drawn, or a seed was set.
-
-        Raises:
-            CaptureError: with the generator and the first module that drew from it, or with the place.
-        """
+        """Raise an error if anything was drawn, with generator and first module, or a seed was set, with the place."""
         self.look("")
         if self._seeded:
             raise CaptureError(
@@ -123,16 +119,6 @@ class RepeatedPassCheck(TorchFunctionMode):
 
     All passes of one trace begin with the same attributes and variables. So what differs was read elsewhere: from a
     clock, an iterator, a generator of random numbers that the model holds, or a counter that no name leads to.
-
-    >>> clock, passes = iter([0.5, 0.75]), RepeatedPassCheck()
-    >>> for _ in range(2):
-    ...     with passes:
-    ...         _ = torch.ones(2) * next(clock)
-    Traceback (most recent call last):
-        ...
-    remat_explorer.errors.CaptureError: forward computes with 0.5 in one pass and with 0.75 in the next, although they \
-begin alike: it reads a clock, an iterator, a random generator or a counter that no name leads to, and a plan would \
-repeat in every step what was read during the capture. Pass it as an input, keep it in a buffer, or draw with torch.rand
     """
 
     def __init__(self) -> None:
@@ -251,9 +237,8 @@ def _difference(first: Any, second: Any) -> tuple[str, str] | None:
 class TensorLeakCheck:
     """While entered, notes every tensor that a trace makes, to find those that are alive after it.
 
-    Args:
-        place: where in the person's code execution is, and whether it is in the backward pass; it is given the autograd
-            sequence number of the operation that is differentiated, or None.
+    ``place`` tells where in the person's code execution is, and whether it is in the backward pass, from the autograd
+    sequence number of the operation that is differentiated, or None.
     """
 
     def __init__(self, place: Callable[[int | None], tuple[Any, bool]]) -> None:
@@ -282,13 +267,7 @@ class TensorLeakCheck:
     def require_none_alive(self, model: nn.Module, changes: Changes, words: Callable[[Any], str]) -> None:
         """Raise an error if a tensor of the trace, which is over, is alive in a place that nobody could restore.
 
-        Args:
-            model: what was traced.
-            changes: what the trace is known to have left.
-            words: what people call a place.
-
-        Raises:
-            CaptureError: with its shape, where it was made, and what holds it.
+        ``changes`` are what the trace is known to have left, ``words`` what people call a place.
         """
         made, self._made = self._made, []
         told = {id(tensor) for change in changes.values() for content in change for tensor in _tensors_of(content)}

@@ -158,14 +158,8 @@ def explain_error(
 ) -> CaptureError:
     """The `CaptureError` for whatever was raised while ``model`` was traced; ``error`` is to be its cause.
 
-    Args:
-        error: what was raised. A CaptureError says what it has to say already, and only learns where it was.
-        module: the innermost module that was running, as people name it.
-        refused: what that depends on whose content was asked for, if it was.
-
-    >>> print(explain_error(RuntimeError("output 0 was modified by an inplace operation"), nn.ReLU(), "'0' (ReLU)"))
-    ReLU cannot be captured as a static training graph: in '0' (ReLU), a tensor that its backward pass needs is \
-overwritten in place; plain PyTorch refuses this, too. Use the operation that is not in place
+    A CaptureError says what it has to say already, and only learns where it was: in ``module``, the innermost that was
+    running. ``refused`` is what the content that was asked for depends on.
     """
     place = ", ".join(part for part in (f"in {module}" if module else "", _source_line(error)) if part)
     if isinstance(error, CaptureError):
@@ -222,17 +216,7 @@ def explain_errors(model: nn.Module) -> Iterator[None]:
 
 
 def explain_result(meaning: object, requiring: Container[str] = ()) -> CaptureError:
-    """The error for a result of the joint graph that is neither loss, gradient nor new content of a buffer.
-
-    Args:
-        meaning: the descriptor of the result.
-        requiring: names of the buffers that require a gradient.
-
-    >>> from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput, PlainAOTInput
-    >>> print(explain_result(InputMutationAOTOutput(PlainAOTInput(0))))
-    forward writes in place to input tensor 0, which must last for every repetition; use the operation that is not in \
-place, such as ReLU(inplace=False)
-    """
+    """The error for a result of the joint graph that is neither loss, gradient nor new content of a buffer."""
     changed, trained = getattr(meaning, "mutated_input", None), getattr(meaning, "grad_of", None)
     if isinstance(trained, BufferAOTInput):
         return CaptureError(

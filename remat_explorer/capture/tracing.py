@@ -56,7 +56,7 @@ from remat_explorer.capture.sharding import is_sharded, local_part, reshard, sha
 from remat_explorer.capture.storages import OperationDraft, Storages, find_storages
 from remat_explorer.capture.trace_errors import explain_errors, explain_result
 from remat_explorer.capture.training_step import TrainingStep
-from remat_explorer.capture_options import OPTIMIZERS, CaptureOptions
+from remat_explorer.capture_options import OPTIMIZER_STATES, CaptureOptions
 from remat_explorer.errors import CaptureError
 
 _SMALL_BUFFER = 64 * 1024  # bytes of a new buffer content that may be computed after the plan instead of in it
@@ -288,15 +288,11 @@ def _results(storages: Storages, returned: OutputStructure, inputs: tuple[Input,
 
 
 def _optimizer_bytes(model: nn.Module, optimizer: str | None) -> int:
-    """State of an optimizer over the parameters that require a gradient, without what it takes while it steps.
-
-    >>> _optimizer_bytes(nn.Linear(3, 5, bias=False), "adam")  # which counts its steps, too, in a float32
-    124
-    """
+    """State of an optimizer over the parameters that require a gradient, without what it takes while it steps."""
     if optimizer is None:
         return 0
     step = 4 if optimizer == "adam" else 0
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     # of a sharded parameter those of one process, padding included, so that they are the same for each
     parts = (local_part(p).untyped_storage().nbytes() if is_sharded(p) else p.nbytes for p in trained)
-    return sum(OPTIMIZERS[optimizer] * part + step for part in parts)
+    return sum(OPTIMIZER_STATES[optimizer] * part + step for part in parts)

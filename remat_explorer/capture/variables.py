@@ -86,11 +86,7 @@ class Variable:
 
 
 def reachable_variables(model: nn.Module, *called: Any) -> list[Variable]:
-    """Every variable that the code of a model, of its hooks and of what is ``called`` beside it reaches by name.
-
-    >>> reachable_variables(nn.Linear(2, 2))
-    []
-    """
+    """Every variable that the code of a model, of its hooks and of what is ``called`` beside it reaches by name."""
     return _Search(model, called).found
 
 

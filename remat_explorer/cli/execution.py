@@ -174,7 +174,7 @@ def _write_page(
     options: argparse.Namespace, solution: rx.Solution, frontier: Frontier | None, measured: Measurement | None
 ) -> Path:
     """The live page of the curve with the solution on it, or of the solution alone."""
-    from remat_explorer.explorer import live_page
+    from remat_explorer.explorer.live_page import live_page
     from remat_explorer.report import ReportContents
 
     curve = ReportContents(solution, frontier=frontier).curve or solution

@@ -369,7 +369,7 @@ def _search() -> Facts:
 
 
 def _compiled() -> Facts:
-    from remat_explorer.solvers import folder, is_compiled
+    from remat_explorer.solvers.search.compilation import folder, is_compiled
 
     return {"ahead": is_compiled(), "path": str(folder()), "writable": _is_writable(folder())}
 

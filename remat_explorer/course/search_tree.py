@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from remat_explorer.figures import Palette, Theme, palette, player
+from remat_explorer.figures import Palette, Theme, player
+from remat_explorer.figures.palette import palette
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

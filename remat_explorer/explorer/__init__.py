@@ -9,7 +9,6 @@ JavaScript and CSS beside it: controls (`controls`, `budget_view`, `scrubber`), 
 """
 
 from remat_explorer.explorer.app import Explorer
-from remat_explorer.explorer.live_page import live_page
 from remat_explorer.explorer.presentations import presentation
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.scenes import Scene

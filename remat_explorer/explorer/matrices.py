@@ -28,7 +28,8 @@ from remat_explorer.explorer.work.editing import (
     toggle_cell,
 )
 from remat_explorer.figures import DARK, LIGHT, difference, implementation_colours, kinds_of_computations
-from remat_explorer.graph import Graph, repeated_blocks
+from remat_explorer.graph import Graph
+from remat_explorer.graph.repeated_blocks import repeated_blocks
 from remat_explorer.quantities import format_seconds
 from remat_explorer.schedule import Schedule, memory_before
 

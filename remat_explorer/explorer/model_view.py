@@ -16,7 +16,8 @@ import traitlets as t
 from remat_explorer.explorer.page_widget import PageWidget, pull_traits, push_traits
 from remat_explorer.explorer.state.state import BUDGETS, State
 from remat_explorer.figures import DARK, LIGHT, folded_picture, snake_layout, snake_picture
-from remat_explorer.graph import Graph, repeated_blocks
+from remat_explorer.graph import Graph
+from remat_explorer.graph.repeated_blocks import repeated_blocks
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_seconds
 from remat_explorer.schedule import Schedule

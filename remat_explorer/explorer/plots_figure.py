@@ -31,13 +31,13 @@ from remat_explorer.figures import (
     line_traces,
     mark,
     measured_bytes,
-    palette,
     pointer_traces,
     points_of,
     stack,
     timeline_axes,
     tradeoff_axes,
 )
+from remat_explorer.figures.palette import palette
 from remat_explorer.solvers import Frontier, Solution
 
 NAMES = 206  # pixels that the names beside the timeline may take, at most

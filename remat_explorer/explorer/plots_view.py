@@ -46,7 +46,8 @@ from remat_explorer.explorer.plots_figure import (
 )
 from remat_explorer.explorer.state.state import BUDGETS, State
 from remat_explorer.explorer.work.screen import choose_next_point, choose_solution
-from remat_explorer.figures import PLACES, palette
+from remat_explorer.figures import PLACES
+from remat_explorer.figures.palette import palette
 
 LATER = Path(__file__).parent / "plotly_later.js"
 Trace = dict[str, Any]

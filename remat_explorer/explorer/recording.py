@@ -53,7 +53,8 @@ from remat_explorer.explorer.work.executing import describe_proof
 from remat_explorer.explorer.work.scenes import Scene, complete_scene, default_scenes, fill_caption, scene_selection
 from remat_explorer.explorer.work.screen import describe_best_known
 from remat_explorer.figures import DARK, KINDS, LIGHT, PLACES
-from remat_explorer.graph import Graph, repeated_blocks
+from remat_explorer.graph import Graph
+from remat_explorer.graph.repeated_blocks import repeated_blocks
 from remat_explorer.offsets import place as place_values
 from remat_explorer.permissions import Permissions
 from remat_explorer.plan import Plan

@@ -22,12 +22,7 @@ from remat_explorer.figures.convolution_algorithms import (
     is_convolution,
     parts_of,
 )
-from remat_explorer.figures.implementation_images import (
-    Use,
-    implementation_colours,
-    implementation_images,
-    implementations_used,
-)
+from remat_explorer.figures.implementation_images import Use, implementation_colours, implementations_used
 from remat_explorer.figures.layers import layers_of
 from remat_explorer.figures.memory_breakdown import features_against_parameters, memory_breakdown
 from remat_explorer.figures.memory_map import KINDS, Piece, memory_map, pieces_of
@@ -45,7 +40,7 @@ from remat_explorer.figures.memory_timeline import (
     timeline_axes,
 )
 from remat_explorer.figures.model_graph import folded_picture, model_graph
-from remat_explorer.figures.palette import DARK, LIGHT, Palette, Theme, palette
+from remat_explorer.figures.palette import DARK, LIGHT, Palette, Theme
 from remat_explorer.figures.plan_stepper import plan_stepper
 from remat_explorer.figures.playing import player
 from remat_explorer.figures.rounding_scatter import rounding_scatter
@@ -57,7 +52,7 @@ from remat_explorer.figures.schedule_heatmap import (
     memory_heatmap,
     schedule_heatmap,
 )
-from remat_explorer.figures.schedule_images import TITLES, matrix_pictures, png_address, schedule_images
+from remat_explorer.figures.schedule_images import TITLES, matrix_pictures, png_address
 from remat_explorer.figures.snake import snake_layout, snake_picture
 from remat_explorer.figures.solver_progress import solver_progress
 from remat_explorer.figures.tradeoff import (

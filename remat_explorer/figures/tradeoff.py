@@ -167,6 +167,11 @@ SHAPES = (
     "arrow",
     "arrow-wide",
     "square-x",
+    "square-cross",
+    "circle-x",
+    "circle-cross",
+    "diamond-x",
+    "diamond-cross",
 )
 
 COLOURS_OF_THEIR_OWN = {"checkpoint-all": "predicted"}  # by their names in the palette
@@ -203,7 +208,7 @@ def _shape(strategy: str) -> str:
     spare = [shape for shape in SHAPES if shape not in symbols.values()]
     without = [name for name, symbol in symbols.items() if not symbol]
     place = without.index(strategy) if strategy in without else len(without)
-    return symbols.get(strategy) or spare[place % len(spare)]
+    return symbols.get(strategy) or (spare or SHAPES)[place % len(spare or SHAPES)]
 
 
 def points_of(frontier: Frontier, strategy: str, best_only: bool = False) -> tuple[Solution, ...]:

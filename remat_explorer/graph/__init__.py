@@ -15,6 +15,6 @@ from remat_explorer.graph.operator_words import (
     words,
 )
 from remat_explorer.graph.parts import Implementation, Operation, Phase, Value, operation
-from remat_explorer.graph.repeated_blocks import RepeatedBlocks, repeated_blocks
+from remat_explorer.graph.repeated_blocks import RepeatedBlocks
 from remat_explorer.graph.rules import MOST_IMPLEMENTATIONS, stands_in
 from remat_explorer.graph.summary import Summary

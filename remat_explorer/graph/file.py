@@ -77,11 +77,7 @@ def dump_graph(graph: Contents, details: bool = False) -> str:
 def parse_graph(
     document: Any,
 ) -> tuple[str, tuple[Value, ...], tuple[Operation, ...], int, CaptureOptions | None, str | None]:
-    """The fields of `Graph`, in their order, of a parsed graph file.
-
-    Raises:
-        GraphError: naming what is missing, unknown or impossible, with the entry quoted.
-    """
+    """The fields of `Graph`, in their order, of a parsed graph file."""
     require_format(document, FORMAT, VERSION, GraphError)
     more = [key for key in ("capture", "captured_structure") if key in document]
     require_keys(document, (*_GRAPH, *more), "the graph file", GraphError)

@@ -22,13 +22,8 @@ class Edge(NamedTuple):
 class Neighbourhood:
     """The forward pass of a graph as a sequence, and the inputs of all operations.
 
-    Attributes:
-        forward: its operations in order, int of shape (places,).
-        kinds: a number for each operation of both passes; equal ones are alike in all but costs, names and inputs.
-        inputs: of each operation, those of one implementation after the other.
-        written_at: the forward operation that writes each value, -1 for those of the backward pass.
-        forward_readers: the forward operations that read each value, ascending.
-        crossing: how many values are written before each place and read from it on, int of shape (places + 1,).
+    ``kinds`` are equal for operations that are alike in all but costs, names and inputs. ``crossing`` counts the values
+    that are written before each place and read from it on.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -55,9 +50,8 @@ class Neighbourhood:
     def names(self, reach: int | None) -> np.ndarray:
         """Numbers of the forward pass: equal for operations of one kind whose inputs come from the same distances.
 
-        Args:
-            reach: distances above are not told apart: what is far away may be read by all blocks alike; 0 tells kinds
-                alone.
+        Distances above ``reach`` are not told apart: what is far away may be read by all blocks alike; 0 tells kinds
+        alone.
         """
         numbers: dict[Hashable, int] = {}
         names = []

@@ -33,13 +33,6 @@ def backward_rows(near: Neighbourhood, forward: np.ndarray) -> Iterator[list[lis
     writes the value, or the one that reads it last. Those that read gradients alone, or beside them only what was there
     before the first copy, belong where their neighbours do; of those between two copies, some join the copy before,
     and the others the one after.
-
-    Args:
-        near: the graph.
-        forward: operations of the forward pass, int of shape (copies, places).
-
-    Yields:
-        Operations of each copy, ascending.
     """
     copies = np.full(near.graph.n, -1)
     copies[forward] = np.arange(len(forward))[:, None]
@@ -122,15 +115,6 @@ def repetitions(names: np.ndarray) -> Iterator[tuple[int, int, int]]:
     """Places of a sequence that are periodic, for the period that is least there, in O(n log² n).
 
     Every stretch that is at least `LEAST` periods long is met, at least once; neighbours of it may be met, too.
-
-    Args:
-        names: what stands where, int of shape (n,); equal numbers are equal elements.
-
-    Yields:
-        (first, last, period): elements ``first`` to ``last`` are each equal to the one a period later.
-
-    >>> sorted(set(repetitions(np.array([7, 1, 2, 1, 2, 1, 2, 1, 8]))))
-    [(1, 5, 2)]
     """
     names = np.unique(names, return_inverse=True)[1].reshape(-1)
     length = 1
@@ -163,12 +147,7 @@ Rows = np.ndarray  # operations, int of shape (copies, places)
 
 
 def agreeing(near: Neighbourhood, forward: Rows) -> list[tuple[Rows, Rows]]:
-    """The stretches of copies that are alike, with the backward operations of each.
-
-    Args:
-        near: the graph.
-        forward: operations of the forward pass, a copy a row, which are alike in all but costs and readers.
-    """
+    """The stretches of copies that are alike, with the backward operations of each."""
     ways = sorted(backward_rows(near, forward), key=lambda rows: -_promised(near, rows))
     best: list[tuple[Rows, Rows]] = []
     most = -1
@@ -339,11 +318,6 @@ def repeated_blocks(graph: Graph) -> tuple[RepeatedBlocks, ...]:
     n operations, where few stretches overlap.
 
     Costs of a place may differ from their median by `block_agreement.TOLERANCE`.
-
-    >>> from remat_explorer.instances import linear
-    >>> (blocks,) = repeated_blocks(linear(8))  # the first layer reads nothing, and so is another one
-    >>> blocks.copies, blocks.forward.tolist(), blocks.backward[0].tolist(), blocks.label
-    (7, [[1], [2], [3], [4], [5], [6], [7]], [15], 'v1–v7')
     """
     near = Neighbourhood(graph)
     found: list[RepeatedBlocks] = []
@@ -420,11 +394,7 @@ def _names(graph: Graph, forward: np.ndarray) -> tuple[str, ...]:
 
 
 def _label(names: tuple[str, ...]) -> str:
-    """``blocks.0`` to ``blocks.11`` are "blocks.0–11".
-
-    >>> _label(("a.0.b", "a.1.b", "a.2.b")), _label(("conv", "relu"))
-    ('a.0–2.b', 'conv–relu')
-    """
+    """``blocks.0`` to ``blocks.11`` are "blocks.0–11"."""
     parts = [re.split(r"(\d+)", name) for name in (names[0], names[-1])]
     differing = [i for i, (one, other) in enumerate(zip(*parts, strict=False)) if one != other]
     if len(parts[0]) == len(parts[1]) and len(differing) == 1 and differing[0] % 2 and differing[0] > 0:

@@ -15,14 +15,7 @@ MOST_IMPLEMENTATIONS = 9  # one digit per operation in the solution file
 
 
 def check_graph(graph: Contents) -> None:
-    """Refuse a graph that breaks a rule.
-
-    Raises:
-        GraphError: naming the operation or value, and quoting what was given.
-
-    >>> from remat_explorer.instances import linear
-    >>> check_graph(linear(3))
-    """
+    """Refuse a graph that breaks a rule."""
     require_text(graph.name, "the graph's name", GraphError)
     require_bytes(graph.resident_bytes, "resident_bytes", GraphError)
     if not graph.operations:

@@ -30,34 +30,20 @@ _REPORTED_LAYERS, _REPORTED_TOKENS = 32, 2048
 
 @dataclass(frozen=True)
 class DecoderShape:
-    """What a decoder is made of.
-
-    Attributes:
-        vocabulary: tokens that it knows.
-        width: channels of a position.
-        layers: blocks.
-        heads, groups: of queries, and of keys and values.
-        inner: channels inside the feed-forward layers.
-        theta: base of the rotary frequencies.
-        epsilon: of RMSNorm.
-        head: channels of a head; None for ``width / heads``.
-        biases: which linear layers of attention have one, as `Attention` takes them.
-        normalized: whether queries and keys are normalized.
-        tied: whether the embedding of the tokens is also the last layer's weight.
-    """
+    """What a decoder is made of."""
 
     vocabulary: int
     width: int
     layers: int
     heads: int
-    groups: int
+    groups: int  # heads of keys and values
     inner: int
-    theta: float
-    epsilon: float
-    head: int | None = None
-    biases: str = ""
-    normalized: bool = False
-    tied: bool = False
+    theta: float  # base of the rotary frequencies
+    epsilon: float  # of RMSNorm
+    head: int | None = None  # channels of a head; None for width / heads
+    biases: str = ""  # which linear layers of attention have one, by the letters q, k, v and o
+    normalized: bool = False  # RMSNorm of queries and keys
+    tied: bool = False  # whether the embedding of the tokens is also the last layer's weight
 
     @property
     def head_width(self) -> int:
@@ -105,16 +91,7 @@ class DecoderBlock(nn.Module):
 
 
 class Decoder(nn.Module):
-    """From tokens of shape (batch, sequence) to logits of shape (batch, sequence, vocabulary).
-
-    Args:
-        shape: what it is made of.
-        feed_forward: makes the feed-forward layers of a block.
-
-    >>> shape = DecoderShape(50, width=16, layers=2, heads=4, groups=2, inner=24, theta=1e4, epsilon=1e-5)
-    >>> Decoder(shape)(torch.zeros(1, 5, dtype=torch.long)).shape
-    torch.Size([1, 5, 50])
-    """
+    """From tokens of shape (batch, sequence) to logits of shape (batch, sequence, vocabulary)."""
 
     def __init__(self, shape: DecoderShape, feed_forward: FeedForward = swiglu) -> None:
         super().__init__()
@@ -179,14 +156,8 @@ class Experts(nn.Module):
 
     How many tokens an expert takes is fixed, so that no shape depends on the data: capacity = tokens * chosen / experts
     * factor, as in Lepikhin et al., "GShard", ICLR 2021, section 2.2. An expert that more tokens chose takes those with
-    the largest weights, and the others go past it; one that fewer chose fills up with tokens of weight 0. With as
-    many tokens for each expert, and a factor of 1, it computes what Mixtral does.
-
-    Args:
-        width, inner: channels outside and inside of an expert.
-        experts: how many there are.
-        chosen: how many a token chooses.
-        factor: of the capacity.
+    the largest weights, and the others go past it; one that fewer chose fills up with tokens of weight 0. With as many
+    tokens for each expert, and a factor of 1, it computes what Mixtral does.
     """
 
     def __init__(self, width: int, inner: int, experts: int, chosen: int, factor: float = 1.0) -> None:
@@ -210,11 +181,7 @@ class Experts(nn.Module):
         return mixed.unflatten(0, x.shape[:2])
 
     def capacity(self, tokens: int) -> int:
-        """How many tokens an expert takes.
-
-        >>> Experts(4, 8, experts=8, chosen=2).capacity(32768)
-        8192
-        """
+        """How many tokens an expert takes."""
         return min(tokens, math.ceil(tokens * self.chosen / self.experts * self.factor))
 
     def _routing(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -240,12 +207,6 @@ class ReportedLlama(nn.Module):
     the residual additions, and about 1 GB in four values of each feed-forward layer, which are 1024 channels in
     float32. How many sequences and heads there are, and what stands before and after the blocks, is not said; here it
     is one sequence of 2048 tokens and 4 heads, the input is the hidden states, and nothing follows but the last norm.
-
-    Args:
-        layers: blocks.
-
-    >>> ReportedLlama(layers=1)(torch.zeros(1, 8, 256)).item()
-    0.0
     """
 
     def __init__(self, layers: int = _REPORTED_LAYERS) -> None:
@@ -263,12 +224,7 @@ class ReportedLlama(nn.Module):
 def reported_llama(
     layers: int = _REPORTED_LAYERS, tokens: int = _REPORTED_TOKENS
 ) -> tuple[ReportedLlama, tuple[torch.Tensor]]:
-    """The module and its input, the same ones in every call; fewer layers and tokens make it small.
-
-    >>> module, (x,) = reported_llama(layers=1, tokens=16)
-    >>> x.shape
-    torch.Size([1, 16, 256])
-    """
+    """The module and its input, the same ones in every call; fewer layers and tokens make it small."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return ReportedLlama(layers), (torch.randn(1, tokens, _REPORTED_SHAPE.width),)

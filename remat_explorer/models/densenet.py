@@ -44,10 +44,7 @@ class DenseBlock(nn.Module):
 class DenseNet(nn.Module):
     """DenseNet-BC for ImageNet: Huang et al., CVPR 2017, table 1, with halved channels between the blocks.
 
-    Args:
-        growth: channels that each layer adds.
-        layers: how many each of the four blocks has.
-        classes: numbers that the network gives for an image.
+    Each layer adds ``growth`` channels.
     """
 
     def __init__(self, growth: int, layers: tuple[int, ...], classes: int = 1000) -> None:

@@ -21,12 +21,7 @@ GROUPS = 32  # of group normalization
 
 
 class TimestepEmbedding(nn.Module):
-    """From a number of steps to a vector: Ho et al., NeurIPS 2020, appendix B, by sines of Vaswani et al., 2017.
-
-    Args:
-        frequencies: numbers that the sines and cosines make, even.
-        width: channels of the result.
-    """
+    """From a number of steps to a vector: Ho et al., NeurIPS 2020, appendix B, by sines of Vaswani et al., 2017."""
 
     def __init__(self, frequencies: int, width: int) -> None:
         super().__init__()
@@ -82,12 +77,9 @@ class DiTBlock(nn.Module):
 class DiT(nn.Module):
     """From latents (batch, 4, height, width), steps and classes (batch,) to noise and its variance in 8 channels.
 
-    Source: Peebles and Xie, ICCV 2023, section 3.2. Positions are sines that are not trained; the class after the last
-    stands for none. The variance, which the paper trains by a bound of its own, takes part in no loss here.
-
-    Args:
-        shape: what it is made of.
-        image: height and width in pixels, of which latents have an eighth.
+    Source: Peebles and Xie, ICCV 2023, section 3.2. Latents have an eighth of the image's sides. Positions are sines
+    that are not trained; the class after the last stands for none. The variance, which the paper trains by a bound of
+    its own, takes part in no loss here.
     """
 
     def __init__(self, shape: DiTShape, image: tuple[int, int]) -> None:
@@ -139,25 +131,15 @@ def _dit_entry(shape: DiTShape) -> Entry:
 
 @dataclass(frozen=True)
 class DiffusionShape:
-    """What the network is made of; the fields are those of v1-inference.yaml of CompVis/stable-diffusion.
+    """What the network is made of; the fields are those of v1-inference.yaml of CompVis/stable-diffusion."""
 
-    Attributes:
-        width: channels of the first level.
-        multiples: of the width, for each level.
-        attended: levels with attention.
-        blocks: residual blocks of a level on the way down; one more on the way up.
-        heads: of attention.
-        words: tokens of a text.
-        text: channels of a word.
-    """
-
-    width: int = 320
-    multiples: tuple[int, ...] = (1, 2, 4, 4)
-    attended: tuple[int, ...] = (0, 1, 2)
-    blocks: int = 2
+    width: int = 320  # channels of the first level
+    multiples: tuple[int, ...] = (1, 2, 4, 4)  # of the width, for each level
+    attended: tuple[int, ...] = (0, 1, 2)  # levels with attention
+    blocks: int = 2  # residual ones of a level on the way down; one more on the way up
     heads: int = 8
-    words: int = 77
-    text: int = 768
+    words: int = 77  # tokens of a text
+    text: int = 768  # channels of a word
 
     @property
     def time(self) -> int:

@@ -66,20 +66,12 @@ class Size:
 
 @dataclass(frozen=True)
 class SizeRule:
-    """The published size of a model, and which others it takes.
+    """The published size of a model, and which others it takes."""
 
-    Attributes:
-        published: the size of its paper; it tells whether the model takes images or sequences. A published sequence is
-            also the longest one where it fills the model's table of positions.
-        smallest: least pixels of an image side.
-        multiple: what an image side must be a multiple of.
-        endless: whether sequences may be longer than the published one, since the model has no table of positions.
-    """
-
-    published: Size
-    smallest: int = 1
-    multiple: int = 1
-    endless: bool = False
+    published: Size  # a sequence is also the longest one, unless the model is endless
+    smallest: int = 1  # least pixels of an image side
+    multiple: int = 1  # what an image side must be a multiple of
+    endless: bool = False  # no table of positions limits sequences
 
     def choose(
         self,
@@ -90,14 +82,7 @@ class SizeRule:
         layers: int | None = None,
         tied: bool | None = None,
     ) -> Size:
-        """The asked size, with published numbers for None.
-
-        Raises:
-            ModelError: if the size does not suit the model called ``name``.
-
-        >>> print(SizeRule(Size(32, image=(416, 608)), multiple=16).choose("unet", 4, None, None))
-        batch 4, 416 x 608 pixels
-        """
+        """The asked size, with published numbers for None; a ModelError if it does not suit the model."""
         batch = self.published.batch if batch is None else batch
         if not _is_count(batch):
             raise ModelError(f"the batch of {name!r} is {batch!r}; give a whole number of at least 1")
@@ -149,19 +134,10 @@ def _is_count(number: Any) -> bool:
 
 @dataclass(frozen=True)
 class Task:
-    """Inputs with labels, and the loss.
+    """Inputs with labels, and the loss."""
 
-    Attributes:
-        make: random inputs and labels of a size, on the CPU; where a model takes several inputs, a tuple of them.
-        loss: from the model's output and the labels to a scalar tensor.
-
-    >>> x, y = label_images(10).make(Size(2, (8, 8)), torch.Generator())
-    >>> x.shape, y.shape
-    (torch.Size([2, 3, 8, 8]), torch.Size([2]))
-    """
-
-    make: Callable[[Size, torch.Generator], tuple[Any, torch.Tensor]]
-    loss: Loss = functional.cross_entropy
+    make: Callable[[Size, torch.Generator], tuple[Any, torch.Tensor]]  # on the CPU; several inputs are a tuple
+    loss: Loss = functional.cross_entropy  # of output and labels
 
 
 def label_vectors(features: int, classes: int) -> Task:

@@ -22,24 +22,13 @@ EPSILON = 1e-5  # of RMSNorm, in the authors' code
 def selective_scan(
     x: torch.Tensor, steps: torch.Tensor, decay: torch.Tensor, entering: torch.Tensor, leaving: torch.Tensor
 ) -> torch.Tensor:
-    """Output of a state space model whose matrices depend on the input.
+    """Output of a state space model whose matrices depend on the input: Gu and Dao, "Mamba", 2023, algorithm 2.
 
-    Source: Gu and Dao, "Mamba", 2023, algorithm 2; discretized by zero-order hold for A and by Euler's rule for B, as
-    in the authors' code. The recurrence h[t] = a[t] h[t-1] + b[t] is computed for all t at once by doubling: Hillis and
-    Steele, "Data parallel algorithms", CACM 1986. The authors' kernel keeps no states; here all of them are values.
-
-    Args:
-        x: of shape (batch, tokens, channels).
-        steps: the discretization's step of each channel, as x.
-        decay: A of shape (channels, states), negative.
-        entering, leaving: B and C of shape (batch, tokens, states).
-
-    Returns:
-        A tensor of the shape of x, in float32.
-
-    >>> ones = torch.ones(1, 4, 1)
-    >>> selective_scan(ones, ones, -torch.ones(1, 1) * 0.6931472, ones, ones).flatten().tolist()
-    [1.0, 1.5, 1.75, 1.875]
+    ``x`` and ``steps`` are (batch, tokens, channels), as the output in float32, ``decay`` is A, negative, (channels,
+    states), ``entering`` and ``leaving`` are B and C, (batch, tokens, states). A is discretized by zero-order hold and
+    B by Euler's rule, as in the authors' code. The recurrence h[t] = a[t] h[t-1] + b[t] is computed for all t at once
+    by doubling: Hillis and Steele, "Data parallel algorithms", CACM 1986. The authors' kernel keeps no states; here all
+    of them are values.
     """
     x, steps, decay, entering, leaving = (tensor.float() for tensor in (x, steps, decay, entering, leaving))
     a = torch.exp(steps.unsqueeze(3) * decay)
@@ -60,25 +49,15 @@ def _later(tensor: torch.Tensor, distance: int) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class MambaShape:
-    """What a Mamba is made of: numbers of the authors' code, names of the paper's section 3.
-
-    Attributes:
-        vocabulary: tokens that it knows.
-        width: channels of a position.
-        layers: blocks.
-        states: of each channel (N).
-        expansion: channels inside of a block, in relation to those outside (E).
-        window: tokens that the convolution sees.
-        tied: whether the embedding of the tokens is also the last layer's weight.
-    """
+    """What a Mamba is made of: numbers of the authors' code, names of the paper's section 3."""
 
     vocabulary: int
     width: int
     layers: int
-    states: int = 16
-    expansion: int = 2
-    window: int = 4
-    tied: bool = True
+    states: int = 16  # of each channel (N)
+    expansion: int = 2  # of the channels inside of a block (E)
+    window: int = 4  # tokens that the convolution sees
+    tied: bool = True  # the embedding of the tokens is also the last layer's weight
 
     @property
     def inner(self) -> int:

@@ -76,14 +76,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """He et al., CVPR 2016, table 1; convolutions have no bias, since batch normalization follows each.
-
-    Args:
-        block: makes a block from its channels before, after, and its stride.
-        widths: channels after each of the four stages.
-        blocks: how many each stage has; the first of a stage halves the sides, except in the first stage.
-        classes: numbers that the network gives for an image.
-    """
+    """He et al., CVPR 2016, table 1; convolutions have no bias, since batch normalization follows each."""
 
     def __init__(
         self,

@@ -13,10 +13,7 @@ CITYSCAPES_CLASSES = 19  # Checkmate's choice in its published code
 
 
 def padded_convolution(before: int, after: int) -> list[nn.Module]:
-    """Zero padding as a layer of its own, a 3 x 3 convolution, and normalization.
-
-    The padded copy takes memory: Keras stores it, and so do the graphs of Checkmate's evaluation.
-    """
+    """Zero padding as a layer of its own, which Keras stores, a 3 x 3 convolution, and normalization."""
     return [nn.ZeroPad2d(1), nn.Conv2d(before, after, 3), nn.BatchNorm2d(after)]
 
 

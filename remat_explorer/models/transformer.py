@@ -10,14 +10,7 @@ Rotation = tuple[torch.Tensor, torch.Tensor]
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention: Vaswani et al., NeurIPS 2017, section 3.2; queries, keys and values in one product.
-
-    Args:
-        width: channels of a position, a multiple of ``heads``.
-        heads: how many attend side by side.
-        dropout: share of attention weights that is dropped in training.
-        causal: whether a position sees only those before it.
-    """
+    """Multi-head self-attention: Vaswani et al., NeurIPS 2017, section 3.2; queries, keys and values in one product."""
 
     def __init__(self, width: int, heads: int, dropout: float = 0.0, causal: bool = False) -> None:
         super().__init__()
@@ -55,14 +48,6 @@ class RMSNorm(nn.Module):
 
     It computes in float32, whatever the type of its input. PyTorch's own is one operation on CUDA and several
     elsewhere, so that a graph made without a device would be another than that of the device.
-
-    Args:
-        width: channels, the last axis.
-        epsilon: added to the mean square.
-
-    >>> x = torch.tensor([[3.0, 4.0]])
-    >>> torch.allclose(RMSNorm(2, 0.0)(x), x / 12.5**0.5)
-    True
     """
 
     def __init__(self, width: int, epsilon: float) -> None:
@@ -79,15 +64,10 @@ class RMSNorm(nn.Module):
 class Attention(nn.Module):
     """Multi-head attention: Vaswani et al., NeurIPS 2017, section 3.2; grouped queries: Ainslie et al., EMNLP 2023.
 
-    Args:
-        width: channels of a position.
-        heads: how many attend side by side.
-        groups: heads of keys and values, each of which serves ``heads / groups`` heads of queries; None for as many.
-        head: channels of a head; None for ``width / heads``.
-        source: channels of what keys and values are made of, where that is not x; None for those of x.
-        biases: which of the four linear layers have one, by the letters q, k, v and o.
-        epsilon: of the RMSNorm of each head's queries and keys (Qwen3); None for none.
-        causal: whether a position sees only those before it.
+    Each of the ``groups`` heads of keys and values serves ``heads / groups`` heads of queries. ``source`` is the
+    channels of what keys and values are made of, where that is not x; ``biases`` the linear layers that have one, by
+    the letters q, k, v and o; ``epsilon`` that of the RMSNorm of each head's queries and keys (Qwen3), None for no
+    RMSNorm.
     """
 
     def __init__(
@@ -132,19 +112,11 @@ class Attention(nn.Module):
 
 
 def rotation_of(x: torch.Tensor, head: int, theta: float) -> Rotation:
-    """Cosines and sines of the angles by which each position's queries and keys are turned.
+    """Cosines and sines, (tokens, head) each, of the angles by which each position's queries and keys are turned.
 
     Source: Su et al., "RoFormer", arXiv 2104.09864, equation 34. The two halves of a head are the pairs, as in the
     published weights of Llama and Qwen. What stretches the angles of Llama 3.1 and later for long inputs is left out;
     it changes numbers, not shapes.
-
-    Args:
-        x: of shape (batch, tokens, width).
-        head: channels of a head.
-        theta: base of the frequencies.
-
-    Returns:
-        Two tensors of shape (tokens, head), in the type of x.
     """
     channels = torch.arange(0, head, 2, dtype=torch.float32, device=x.device)
     positions = torch.arange(x.shape[1], dtype=torch.float32, device=x.device)
@@ -154,13 +126,7 @@ def rotation_of(x: torch.Tensor, head: int, theta: float) -> Rotation:
 
 
 def rotated(x: torch.Tensor, rotation: Rotation) -> torch.Tensor:
-    """Queries or keys of shape (batch, heads, tokens, head), turned by their positions.
-
-    >>> x = torch.randn(1, 1, 3, 4)
-    >>> turned = rotated(x, rotation_of(torch.empty(1, 3, 4), 4, 1e4))
-    >>> torch.equal(turned[:, :, 0], x[:, :, 0]), torch.allclose(turned.norm(dim=-1), x.norm(dim=-1))
-    (True, True)
-    """
+    """Queries or keys of shape (batch, heads, tokens, head), turned by their positions."""
     cosines, sines = (part.to(x.dtype) for part in rotation)  # autocast may have made other queries
     first, second = x.chunk(2, -1)
     return x * cosines + torch.cat([-second, first], -1) * sines

@@ -19,11 +19,6 @@ class VGG(nn.Module):
     """Configurations of Simonyan and Zisserman, ICLR 2015, table 1, with their dropout.
 
     Images smaller than the published 224 pixels get a smaller grid before the first linear layer.
-
-    Args:
-        convolutions: how many each of the five blocks has.
-        image: height and width in pixels.
-        classes: numbers that the network gives for an image.
     """
 
     def __init__(self, convolutions: tuple[int, ...], image: tuple[int, int] = (224, 224), classes: int = 1000) -> None:
@@ -46,11 +41,7 @@ class VGG(nn.Module):
 
 
 def vgg_blocks(convolutions: tuple[int, ...]) -> Iterator[list[nn.Module]]:
-    """The layers of each block: convolutions with ReLU, then pooling that halves the sides.
-
-    >>> [len(layers) for layers in vgg_blocks(CONVOLUTIONS_OF_16)]
-    [5, 5, 7, 7, 7]
-    """
+    """The layers of each block: convolutions with ReLU, then pooling that halves the sides."""
     channels = 3
     for count, width in zip(convolutions, WIDTHS, strict=False):  # an encoder may stop before the last block
         layers: list[nn.Module] = []

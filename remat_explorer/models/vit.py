@@ -34,10 +34,6 @@ class VisionTransformer(nn.Module):
 
     Each patch and the class token have a position of their own, so the image size is fixed when the model is built, in
     multiples of 16 pixels. The head is one linear layer.
-
-    Args:
-        image: height and width in pixels.
-        classes: numbers that the network gives for an image.
     """
 
     def __init__(self, image: tuple[int, int] = (224, 224), classes: int = 1000) -> None:

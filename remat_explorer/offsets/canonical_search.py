@@ -34,9 +34,8 @@ FAR = 1 << 62  # above all offsets
 def advance(strip, state, placements):
     """Go on for so many placements.
 
-    Returns:
-        `FOUND`, with the offsets in the state; `EXHAUSTED`, and then no arena is lower than the least height that was
-        refused; or `UNFINISHED`.
+    Returns `FOUND`, with the offsets in the state; `EXHAUSTED`, and then no arena is lower than the least height that
+    was refused; or `UNFINISHED`.
     """
     numbers = state.numbers
     for _ in range(placements):
@@ -253,17 +252,9 @@ def sort_by_load(strip, state, begin, end, first, last):
 def first_fit(strip, order, begin, end, by_time, offset, placed, count, limit):
     """Place the rectangles of ``order`` from ``begin`` up to ``end``.
 
-    Args:
-        strip: a `Strip`.
-        order: rectangles, int32.
-        by_time: whether they come by their beginnings: then what has ended is forgotten.
-        offset: of each rectangle, int64, filled for those that are placed.
-        placed: those, by their offsets, int32 with room for all; changed.
-        count: how many there are.
-        limit: where nothing may be as high as it.
-
-    Returns:
-        How many rectangles are placed now; -1 where one would reach the limit.
+    ``offset``, int64, is filled for those that are placed; ``placed`` has them by their offsets, the first ``count``,
+    and room for all. By time, they come by their beginnings: then what has ended is forgotten. Returns how many are
+    placed now, or -1 where one would reach the limit.
     """
     for i in range(begin, end):
         r = order[i]

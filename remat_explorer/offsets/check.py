@@ -15,24 +15,7 @@ from remat_explorer.offsets.rectangles import Rectangles
 
 
 def check_offsets(rectangles: Rectangles, offsets: np.ndarray, alignment: int, size: int) -> None:
-    """Refuse offsets at which two rectangles overlap, or one is not aligned, or not within the arena.
-
-    Args:
-        rectangles: with their lifetimes.
-        offsets: bytes, int64 of shape (rectangles,).
-        alignment: bytes of which each offset is a multiple.
-        size: bytes of the arena.
-
-    Raises:
-        ScheduleError: naming the first violation.
-
-    >>> both = Rectangles.from_rows([(0, 2, 10), (1, 3, 5)])
-    >>> check_offsets(both, np.array([0, 10]), 1, 15)
-    >>> check_offsets(both, np.array([0, 9]), 1, 15)
-    Traceback (most recent call last):
-        ...
-    remat_explorer.errors.ScheduleError: rectangles 0 and 1 overlap: [0, 10) and [9, 14) at time 1
-    """
+    """Refuse offsets at which two rectangles overlap, or one is not aligned, or not within the arena."""
     if len(offsets) != len(rectangles):
         raise ScheduleError(f"{len(offsets)} offsets for {len(rectangles)} rectangles; expected one for each")
     low = [int(offset) for offset in offsets]

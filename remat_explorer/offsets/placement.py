@@ -92,12 +92,7 @@ NOISE = (0.0, 0.1, 0.3)
 
 
 class Orders:
-    """Orders of the rectangles of one problem.
-
-    Args:
-        strip: rectangles, in sections.
-        lifetime: of each in statements, int64.
-    """
+    """Orders of the rectangles of one problem."""
 
     def __init__(self, strip: Strip, lifetime: np.ndarray) -> None:
         sections = int(strip.last.max())
@@ -117,9 +112,8 @@ class Orders:
     def static(self, name: str) -> np.ndarray:
         """Rectangles by the keys that ``name`` lists, each largest first, int32.
 
-        Args:
-            name: letters, the first key first: T, the largest load of a section that it spans; W, its lifetime; Z, its
-                size; A, the product of both; C, the number of its sections.
+        Letters, the first key first: T, the largest load of a section that it spans; W, its lifetime; Z, its size; A,
+        the product of both; C, the number of its sections.
         """
         return np.lexsort([-self.keys[key] for key in reversed(name)]).astype(np.int32)
 
@@ -132,11 +126,7 @@ class Orders:
 
 
 def range_maxima(numbers: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """The largest of ``numbers[first:last]`` for each pair, by a table of the powers of two.
-
-    >>> range_maxima(np.array([3, 1, 4, 1, 5]), np.array([0, 1, 2]), np.array([2, 4, 5])).tolist()
-    [3, 4, 5]
-    """
+    """The largest of ``numbers[first:last]`` for each pair, by a table of the powers of two."""
     table = [numbers]
     while 2 ** len(table) <= len(numbers):
         half = 2 ** (len(table) - 1)
@@ -163,20 +153,8 @@ SHARES = (0.0, 0.0, 0.5, 0.9)  # of the way from the target to the height, at wh
 class Component:
     """Some rectangles, of which each shares time with others.
 
-    Args:
-        strip: n rectangles, in sections.
-        lifetime: of each in statements, int64 of shape (n,).
-        seed: of the random orders.
-
     ``offset`` and ``height`` are the lowest arrangement so far: one upon another, until ``fitted``. No arrangement is
     lower than ``bound``.
-
-    >>> strip = Strip.of(np.array([0, 1, 3]), np.array([2, 4, 6]), np.array([4, 4, 4]))
-    >>> component = Component(strip, np.array([2, 3, 3]), seed=0)
-    >>> while component.height > component.aim:
-    ...     component.work(component.bound)
-    >>> component.height, component.bound, component.offset.tolist()
-    (8, 8, [0, 4, 0])
     """
 
     def __init__(self, strip: Strip, lifetime: np.ndarray, seed: int) -> None:

@@ -14,89 +14,56 @@ CAPACITY, LEAST_REFUSED = 0, 1  # entries of heights
 
 
 class Strip(NamedTuple):
-    """Rectangles as compiled code reads them. A section is the time from one beginning to the next.
+    """Rectangles as compiled code reads them. A section is the time from one beginning to the next."""
 
-    Attributes:
-        first, last: the sections of each rectangle, half-open, int32 of shape (rectangles,).
-        size: height of each, int64 of shape (rectangles,), at least 1.
-    """
-
-    first: np.ndarray
+    first: np.ndarray  # the sections of each rectangle, half-open, int32 of shape (rectangles,)
     last: np.ndarray
-    size: np.ndarray
+    size: np.ndarray  # height of each, int64 of shape (rectangles,), at least 1
 
     @staticmethod
     def of(begin: np.ndarray, end: np.ndarray, size: np.ndarray) -> Strip:
-        """Rectangles with lifetimes in statements.
-
-        >>> strip = Strip.of(np.array([0, 5, 7]), np.array([6, 9, 8]), np.array([4, 4, 4]))
-        >>> strip.first.tolist(), strip.last.tolist()
-        ([0, 1, 2], [2, 3, 3])
-        """
+        """Rectangles with lifetimes in statements."""
         beginnings = np.unique(begin)
         first, last = np.searchsorted(beginnings, begin), np.searchsorted(beginnings, end)
         return Strip(first.astype(np.int32), last.astype(np.int32), np.ascontiguousarray(size, dtype=np.int64))
 
 
 class SearchState(NamedTuple):
-    """A search that can be left and gone on with at any placement.
+    """A search that can be left and gone on with at any placement."""
 
-    Attributes:
-        offset: of each rectangle, -1 where it is not placed.
-        lowest: no placement of the rectangle lies below, int64.
-        trail_rectangle, trail_lowest: what ``lowest`` was before.
-        members: rectangles of each part of the problem, slice by slice, in the order in which they are tried.
-        rising: the same rectangles of each slice, by their lowest offsets.
-        part_begin, part_end: the slice of each part.
-        part_offset, part_place: what comes before this offset, and place in the slice, is tried elsewhere.
-        part_owner: the placement that made it a part; -1 for the whole.
-        part_next: the part that is open after it; -1 for none.
-        frame_part, frame_rectangle, frame_offset, frame_place: of each placement on the path.
-        frame_last: whether nothing else need be tried in its place.
-        frame_trail, frame_members, frame_parts: how long trail, members and parts were before it.
-        height, crossing: of each section, scratch space: the least height that is left possible, and how many
-            rectangles reach into it from the section before.
-        load: the most bytes of a section that a rectangle spans, where parts are sorted anew.
-        numbers, heights: see the constants of this file.
-        stopped: bool of shape (1,); once True the search returns.
-    """
-
-    offset: np.ndarray
-    lowest: np.ndarray
-    trail_rectangle: np.ndarray
+    offset: np.ndarray  # of each rectangle, -1 where it is not placed
+    lowest: np.ndarray  # no placement of the rectangle lies below, int64
+    trail_rectangle: np.ndarray  # with ``trail_lowest``, what ``lowest`` was before
     trail_lowest: np.ndarray
-    members: np.ndarray
-    rising: np.ndarray
-    part_begin: np.ndarray
+    members: np.ndarray  # rectangles of each part of the problem, slice by slice, in the order in which they are tried
+    rising: np.ndarray  # the same rectangles of each slice, by their lowest offsets
+    part_begin: np.ndarray  # the slice of each part
     part_end: np.ndarray
-    part_offset: np.ndarray
+    part_offset: np.ndarray  # what comes before this offset, and place in the slice, is tried elsewhere
     part_place: np.ndarray
-    part_owner: np.ndarray
-    part_next: np.ndarray
-    frame_part: np.ndarray
+    part_owner: np.ndarray  # the placement that made it a part; -1 for the whole
+    part_next: np.ndarray  # the part that is open after it; -1 for none
+    frame_part: np.ndarray  # of each placement on the path, as what follows
     frame_rectangle: np.ndarray
     frame_offset: np.ndarray
     frame_place: np.ndarray
-    frame_last: np.ndarray
-    frame_trail: np.ndarray
+    frame_last: np.ndarray  # whether nothing else need be tried in its place
+    frame_trail: np.ndarray  # how long trail, members and parts were before it
     frame_members: np.ndarray
     frame_parts: np.ndarray
-    height: np.ndarray
-    crossing: np.ndarray
-    load: np.ndarray
-    numbers: np.ndarray
+    height: np.ndarray  # of each section, scratch space: the least height that is left possible
+    crossing: np.ndarray  # how many rectangles reach into it from the section before
+    load: np.ndarray  # the most bytes of a section that a rectangle spans, where parts are sorted anew
+    numbers: np.ndarray  # see the constants of this file, as for ``heights``
     heights: np.ndarray
-    stopped: np.ndarray
+    stopped: np.ndarray  # bool of shape (1,); once True the search returns
 
     @staticmethod
     def empty(strip: Strip, order: np.ndarray, capacity: int, sorted_anew: bool) -> SearchState:
         """A search that has not begun.
 
-        Args:
-            strip: n rectangles.
-            order: in which they are tried where several have the same lowest offset, int32 of shape (n,).
-            capacity: where nothing may be higher.
-            sorted_anew: whether parts into which the rest falls are sorted by their own loads.
+        Rectangles are tried in ``order`` where several have the same lowest offset. With ``sorted_anew``, parts into
+        which the rest falls are sorted by their own loads.
         """
         n, sections = len(order), int(strip.last.max())
         pairs, parts = n * (n + 1) // 2 + 1, 2 * n + 2

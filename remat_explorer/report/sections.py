@@ -17,15 +17,15 @@ from remat_explorer.explanations import EXPLAINED, alive_at, label_of
 from remat_explorer.figures import (
     Use,
     compare,
-    implementation_images,
     implementations_used,
     memory_breakdown,
     memory_timeline,
     model_graph,
-    schedule_images,
     solver_progress,
     tradeoff,
 )
+from remat_explorer.figures.implementation_images import implementation_images
+from remat_explorer.figures.schedule_images import schedule_images
 from remat_explorer.graph import dump_graph
 from remat_explorer.offsets import predict_pool
 from remat_explorer.plan import Compute, Plan

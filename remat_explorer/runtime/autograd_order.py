@@ -34,32 +34,20 @@ _UNKNOWN = AutogradNode(-1, -1)
 class AutogradOrder:
     """A step as PyTorch's engine runs it.
 
-    Attributes:
-        order: all operations, as they first run.
-        nodes: for each backward operation all that are of its node, in that order.
-        maker: for each backward operation the forward operation whose gradient its node is, where it is known.
-        unpacks: for each forward operation for which autograd saves something, the backward ones of its node.
-        differentiable: forward operations that have a node.
-        constant: those that have none and depend on nothing, such as a causal mask, and are surely of their module:
-            what has no node, before the first node of a module, is taken for a part of the module before.
+    What has no node, before the first node of a module, is taken for a part of the module before.
     """
 
-    order: tuple[int, ...]
-    nodes: dict[int, tuple[int, ...]]
-    maker: dict[int, int]
-    unpacks: dict[int, tuple[int, ...]]
-    differentiable: frozenset[int]
-    constant: frozenset[int]
+    order: tuple[int, ...]  # all operations, as they first run
+    nodes: dict[int, tuple[int, ...]]  # for each backward operation all that are of its node, in that order
+    maker: dict[int, int]  # for each backward operation the forward one whose gradient its node is, where known
+    unpacks: dict[int, tuple[int, ...]]  # for each forward operation with saved tensors the backward ones of its node
+    differentiable: frozenset[int]  # forward operations that have a node
+    constant: frozenset[int]  # without a node and inputs, surely of their module, such as a causal mask
 
 
 @memoize_by_identity
 def autograd_order(graph: Graph) -> AutogradOrder:
-    """That of a graph; of one that was not captured in this process, each operation is a node.
-
-    >>> from remat_explorer.instances import linear
-    >>> autograd_order(linear(2)).order
-    (0, 1, 2, 3, 4)
-    """
+    """That of a graph; of one that was not captured in this process, each operation is a node."""
     facts = [_fact(graph, k) for k in range(graph.n)]
     order = tuple(sorted(range(graph.n), key=lambda k: facts[k].place))
     makers: dict[int, int] = {}
@@ -96,28 +84,16 @@ def autograd_order(graph: Graph) -> AutogradOrder:
 
 @dataclass(frozen=True)
 class SecondRun:
-    """How a checkpoint's region runs again.
+    """How a checkpoint's region runs again."""
 
-    Attributes:
-        before: the backward operation before which it does.
-        operations: what runs, ascending.
-        saved: values that a selective policy has kept until then.
-        until: the backward operation that is the last to read what it saved.
-    """
-
-    before: int
-    operations: tuple[int, ...]
-    saved: tuple[int, ...]
-    until: int
+    before: int  # the backward operation before which it does
+    operations: tuple[int, ...]  # ascending
+    saved: tuple[int, ...]  # values that a selective policy has kept until then
+    until: int  # the backward operation that is the last to read what it saved
 
 
 def second_run_of(graph: Graph, region: Region) -> SecondRun | None:
-    """How PyTorch runs a region again; None where its nodes save nothing.
-
-    >>> from remat_explorer.instances import linear
-    >>> second_run_of(linear(4), Region((0, 1, 2))) is None  # of operations that nobody traced it is not known
-    True
-    """
+    """How PyTorch runs a region again; None where its nodes save nothing."""
     unpacks = autograd_order(graph).unpacks
     own = [k for k in region.operations if k in unpacks]
     if not own:
@@ -133,15 +109,8 @@ def second_run_of(graph: Graph, region: Region) -> SecondRun | None:
 def region_plan(graph: Graph, regions: Iterable[Region]) -> Plan:
     """What PyTorch runs with a checkpoint around each region, as a plan, for the checker's `replay`.
 
-    Args:
-        graph: of operations with a single implementation.
-        regions: without operations in common; of their values that are handed on, those that the region's own backward
-            pass reads are saved, or else PyTorch has them twice for a while.
-
-    >>> from remat_explorer.checker import replay
-    >>> from remat_explorer.instances import linear
-    >>> replay(region_plan(linear(4), []))
-    (9.0, 6)
+    Operations have a single implementation, and regions none in common. Of values that a region hands on, those that
+    its own backward pass reads are saved, or else PyTorch has them twice for a while.
     """
     engine, graph = autograd_order(graph), _with_noise(graph) or graph
     again: dict[int, list[SecondRun]] = {}
@@ -204,17 +173,11 @@ def _fact(graph: Graph, k: int) -> AutogradNode:
 
 @dataclass
 class ObservedCall:
-    """A call of an operator within a module, as a policy meets it.
+    """A call of an operator within a module, as a policy meets it."""
 
-    Attributes:
-        name: of the operator that does the same out of place.
-        has_gradient: whether an argument requires one.
-        is_savable: whether its result is written once, and not in place.
-    """
-
-    name: str
-    has_gradient: bool
-    is_savable: bool
+    name: str  # of the operator that does the same out of place
+    has_gradient: bool  # whether an argument requires one
+    is_savable: bool  # whether its result is written once, and not in place
 
 
 @dataclass(frozen=True)

@@ -36,14 +36,9 @@ aten = torch.ops.aten
 
 
 class BackwardEmitter(Emitter):
-    """A backward pass under construction.
+    """A backward pass under construction; ``missing`` are the captured graph's tangents that did not come.
 
-    Args:
-        plan, program, device: as for `Emitter`.
-        missing: the tangents, as the captured graph has them, that did not come.
-
-    Attributes:
-        zeros: nodes that are symbolic zeros. Each is a call that makes zeros, which goes where no other call reads it.
+    ``zeros`` are the nodes that are symbolic zeros: calls that make zeros, which go where no other call reads them.
     """
 
     def __init__(self, plan: Plan, program: Program, device: torch.device, missing: Collection[fx.Node]) -> None:

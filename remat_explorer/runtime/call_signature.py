@@ -48,30 +48,17 @@ class Layout:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a static plan depends on besides the model; equal signatures can share a plan.
+    """What a static plan depends on besides the model; equal signatures can share a plan."""
 
-    Attributes:
-        nesting: containers of the inputs.
-        leaves: `Layout` of each input tensor, and every other input as it is.
-        autocast: what was on.
-        settings: settings of PyTorch that decide which numbers come out, by their names.
-        hooks: hooks for all modules.
-    """
-
-    nesting: tuple[Any, ...]
-    leaves: tuple[Any, ...]
+    nesting: tuple[Any, ...]  # containers of the inputs
+    leaves: tuple[Any, ...]  # `Layout` of each input tensor, and every other input as it is
     autocast: Autocast
-    settings: dict[str, Any]
-    hooks: tuple[Any, ...]
+    settings: dict[str, Any]  # those of PyTorch that decide which numbers come out
+    hooks: tuple[Any, ...]  # for all modules
 
     @staticmethod
     def of(args: tuple[Any, ...], kwargs: dict[str, Any], model: nn.Module | None = None) -> Signature:
-        """The signature of a call of ``model``; without it, that of its inputs.
-
-        >>> first, second = (Signature.of((torch.ones(count, 3),), {}) for count in (2, 1))
-        >>> first.matches(second), first.matches(Signature.of((torch.zeros(2, 3),), {}))
-        (False, True)
-        """
+        """The signature of a call of ``model``; without it, that of its inputs."""
         nesting: list[Any] = []
         leaves: list[Any] = []
         _flatten((args, kwargs), nesting, leaves)
@@ -122,12 +109,7 @@ def is_same_leaf(first: Any, second: Any) -> bool:
 
 
 def serves_leaf(planned: Any, now: Any) -> bool:
-    """Whether a plan for one input serves another: one that is alike, and that may do without its gradient.
-
-    >>> plain, trained = torch.ones(2), torch.ones(2, requires_grad=True)
-    >>> serves_leaf(Layout.of(trained), Layout.of(plain)), serves_leaf(Layout.of(plain), Layout.of(trained))
-    (True, False)
-    """
+    """Whether a plan for one input serves another: one that is alike, and that may do without its gradient."""
     if isinstance(planned, Layout) and isinstance(now, Layout) and planned.gradient:
         return dataclasses.replace(now, gradient=True) == planned
     return is_same_leaf(planned, now)
@@ -137,11 +119,6 @@ def with_gradients_of(planned: Signature, args: tuple[Any, ...], kwargs: dict[st
     """The same inputs, of which those require a gradient, too, that do so in another call, if they are alike in number.
 
     A plan for them serves both calls.
-
-    >>> x = torch.ones(2)
-    >>> (found,), _ = with_gradients_of(Signature.of((torch.ones(3, requires_grad=True),), {}), (x,), {})
-    >>> found.requires_grad, found.data_ptr() == x.data_ptr(), x.requires_grad
-    (True, True, False)
     """
     now = Signature.of(args, kwargs)
     if now.nesting != planned.nesting or not now.wants_less_than(planned):
@@ -161,12 +138,7 @@ def with_gradients_of(planned: Signature, args: tuple[Any, ...], kwargs: dict[st
 
 
 def differs_only_in_sizes(first: Any, second: Any) -> bool:
-    """Whether one input serves as another, by `serves_leaf`, or if tensors differ in sizes and strides beyond that.
-
-    >>> whole, part, flat = (Layout.of(torch.ones(*shape)) for shape in ((4, 3), (2, 3), (12,)))
-    >>> differs_only_in_sizes(whole, part), differs_only_in_sizes(whole, flat), differs_only_in_sizes(3, 4)
-    (True, False, False)
-    """
+    """Whether one input serves as another, by `serves_leaf`, or if tensors differ in sizes and strides beyond that."""
     if not (isinstance(first, Layout) and isinstance(second, Layout)):
         return is_same_leaf(first, second)
     same = (first.dtype, first.device, len(first.shape)) == (second.dtype, second.device, len(second.shape))
@@ -177,9 +149,6 @@ def current_settings() -> dict[str, Any]:
     """The settings of PyTorch that change numbers, or the kernels that compute them.
 
     The number of threads is left out, since it changes neither the graph nor its schedule.
-
-    >>> current_settings()["torch.get_default_dtype()"]
-    torch.float32
     """
     backends: Any = torch.backends
     return {
@@ -244,21 +213,11 @@ def _flatten(nested: Any, nesting: list[Any], leaves: list[Any]) -> None:
 
 @dataclass(frozen=True)
 class CallingConvention:
-    """How a model was called: how many inputs came by position, and the names of the others.
+    """How a model was called: how many inputs came by position, and the names of the others."""
 
-    Attributes:
-        parameters: those of forward; None where Python does not know them.
-        named: for each input by position the name of its parameter; fewer where forward takes ``*args``.
-
-    >>> layer, x = nn.Bilinear(2, 3, 4), torch.ones(1, 2)
-    >>> convention = CallingConvention.of(layer, (x, x), {})
-    >>> convention.apply((x,), {"input2": 5})
-    ((tensor([[1., 1.]]), 5), {})
-    """
-
-    parameters: inspect.Signature | None
+    parameters: inspect.Signature | None  # those of forward; None where Python does not know them
     count: int
-    named: tuple[str, ...]
+    named: tuple[str, ...]  # parameters of the inputs by position; fewer where forward takes *args
     keys: tuple[str, ...]
 
     @staticmethod
@@ -275,11 +234,8 @@ class CallingConvention:
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The same inputs, by position or by name as in the call that this one is about.
 
-        What is left out has its default, and what that call did not give is given by name. Inputs that cannot be
-        given in that way come back as they are.
-
-        Raises:
-            ExecutionError: if an input is missing, or forward does not take it.
+        What is left out has its default, and what that call did not give is given by name. Inputs that cannot be given
+        in that way come back as they are. An ExecutionError if one is missing, or forward does not take it.
         """
         if self.parameters is None or (len(args), tuple(kwargs)) == (self.count, self.keys):
             return args, kwargs
@@ -337,11 +293,8 @@ COUNT_INPUTS = ("num_items_in_batch",)
 def counts_to_tensors(kwargs: dict[str, Any]) -> dict[str, Any]:
     """The inputs by name, with a tensor in place of a number that loops count anew for every step.
 
-    A number would be a constant of the plan. ``num_items_in_batch`` is how many labels the loss of a transformers
-    model is divided by; some versions of its Trainer pass a number, others a tensor.
-
-    >>> counts_to_tensors({"num_items_in_batch": 30, "use_cache": False})
-    {'num_items_in_batch': tensor(30), 'use_cache': False}
+    A number would be a constant of the plan. ``num_items_in_batch`` is how many labels the loss of a transformers model
+    is divided by; some versions of its Trainer pass a number, others a tensor.
     """
     if not any(type(kwargs.get(name)) is int for name in COUNT_INPUTS):
         return kwargs
@@ -352,11 +305,7 @@ def counts_to_tensors(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class ExampleInputs:
-    """Inputs that were given before the first step, as large as they get.
-
-    Attributes:
-        signature, paths: of these inputs, and what each of them is called.
-    """
+    """Inputs that were given before the first step, as large as they get."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -373,11 +322,6 @@ class ExampleInputs:
 
         A loop may add inputs by name, leave some out, and pass a number in another type. None where the inputs differ
         in more than that and in sizes.
-
-        >>> example = ExampleInputs.of((torch.ones(4, 3),), {})
-        >>> found = example.adapt_to_loop((torch.ones(2, 3),), {"num_items_in_batch": torch.tensor(3)})
-        >>> [list(tensor.shape) for tensor in (*found[0], *found[1].values())]
-        [[4, 3], []]
         """
         now = Signature.of(args, kwargs)
         then, leaves = self._by_path(), dict(zip(paths_of(args, kwargs), now.leaves, strict=True))

@@ -277,16 +277,7 @@ def _region(entry: dict[str, Any], graph: Graph, module: ModuleRegion) -> Region
 
 
 class PolicySearch:
-    """The search on one graph.
-
-    Args:
-        graph: of operations with a single implementation, which knows its modules and calls.
-        budget: bytes, resident bytes included.
-
-    Raises:
-        SolverError: if the graph has several implementations, or operations that are several calls, or no module can
-            have a checkpoint.
-    """
+    """The search on one graph of single calls with one implementation; the budget includes resident bytes."""
 
     def __init__(self, graph: Graph, budget: int) -> None:
         Condensed.of(graph)  # which refuses operations with several implementations
@@ -330,11 +321,7 @@ class PolicySearch:
         return self.evaluate(choice)[1] <= self.budget
 
     def run(self, time_limit: float, rounds: int = ROUNDS) -> Choice:
-        """The cheapest policy that was found.
-
-        Raises:
-            SolverError: if none fits.
-        """
+        """The cheapest policy that was found; a SolverError if none fits."""
         end = time.monotonic() + time_limit
         found = [choice for choice in self.starts() if self.fits(choice)]
         if not found:

@@ -261,17 +261,7 @@ class Difference:
 def difference_between(
     kind: Kind, name: str, mine: torch.Tensor | None, theirs: torch.Tensor | None
 ) -> Difference | None:
-    """How far the plan's result is from plain PyTorch's, None if they are equal.
-
-    Args:
-        mine, theirs: the plan's and plain PyTorch's, None where there is no such result; not both.
-
-    >>> theirs = torch.tensor([2.0, 0.5])
-    >>> difference_between("gradient", "weight", theirs - torch.tensor([2.0, 0.0]) * 2**-23, theirs).units
-    1.0
-    >>> difference_between("gradient", "weight", theirs, theirs) is None
-    True
-    """
+    """How far the plan's result is from plain PyTorch's, None if they are equal; one of both may not be there."""
     if mine is None or theirs is None:
         present = mine if mine is not None else theirs
         assert present is not None
@@ -304,11 +294,7 @@ def largest_difference(first: torch.Tensor, second: torch.Tensor) -> float:
 
 
 def same(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Equal in every entry; entries that are no number in both count as equal.
-
-    >>> same(torch.tensor([0.0, float("nan")]), torch.tensor([-0.0, float("nan")]))
-    True
-    """
+    """Equal in every entry; entries that are no number in both count as equal."""
     if first.shape != second.shape:
         return False
     first, second = first.cpu(), second.cpu()
@@ -319,11 +305,7 @@ def same(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 
 def largest_magnitude(tensor: torch.Tensor) -> float:
-    """Of the entries that are finite; 0 if there is none.
-
-    >>> largest_magnitude(torch.tensor([-2.0, float("inf")]))
-    2.0
-    """
+    """Of the entries that are finite; 0 if there is none."""
     sizes = _wide(tensor).abs()
     sizes = sizes[sizes.isfinite()]
     return sizes.max().item() if sizes.numel() else 0.0

@@ -37,16 +37,10 @@ ModelChange = Callable[[], contextlib.AbstractContextManager[Any]]
 class Eager:
     """A model and its loss that plain autograd can train; the person's own tensors stay as they are.
 
-    Parameters have the person's content and gradients of their own, buffers are copies. The model itself is not
-    copied: it may hold what no copy can be made of. The lent tensors stay with it until the backward pass is over,
-    since checkpoints run parts of the model again in it. What `torch.compile` wraps runs without it, and autocast goes
-    without its cache of cast weights.
-
-    Attributes:
-        tensors: the plain inputs, as `TrainingStep.tensors` gives them.
-
-    Raises:
-        ExecutionError: if the model is sharded.
+    Parameters have the person's content and gradients of their own, buffers are copies. The model itself is not copied:
+    it may hold what no copy can be made of. The lent tensors stay with it until the backward pass is over, since
+    checkpoints run parts of the model again in it. What `torch.compile` wraps runs without it, and autocast goes
+    without its cache of cast weights. An ExecutionError if the model is sharded.
     """
 
     def __init__(self, placed: Placement, loss: Loss | None) -> None:
@@ -76,12 +70,8 @@ class Eager:
     ) -> StepOutcome:
         """One forward and backward pass, from the loss, or from ones for the outputs where there is none.
 
-        Args:
-            change: a context entered on the model before it runs, and left when gradients are there.
-            section: a context around all of it, for meters.
-
-        Returns:
-            The tensors themselves: `reset` writes to the buffers, and takes the gradients.
+        ``change`` is entered on the model until gradients are there, ``section`` around all of it, for meters. The
+        outcome is the tensors themselves: `reset` writes to the buffers, and takes the gradients.
         """
         with section(), self.prepared(change) as run:
             return run()
@@ -115,12 +105,7 @@ class Eager:
         return StepOutcome(tuple(output.detach() for output in outputs), gradients, buffers)
 
     def explained_run(self) -> StepOutcome:
-        """The same.
-
-        Raises:
-            OutOfMemoryError: if memory does not hold it.
-            ExecutionError: if the model does not run at all.
-        """
+        """The same; an OutOfMemoryError or ExecutionError where memory is short or the model does not run."""
         with self.explained():
             return self.run()
 
@@ -145,12 +130,7 @@ class Eager:
 
 
 class InitialState:
-    """Remembers the random state of the CPU and of a device, and whose buffers and gradients to set back.
-
-    Args:
-        eager: plain PyTorch on copies of the buffers.
-        device: where the runs are.
-    """
+    """Remembers the random state of the CPU and of a device, and whose buffers and gradients to set back."""
 
     def __init__(self, eager: Eager, device: torch.device) -> None:
         self._eager, self.device = eager, device
@@ -179,22 +159,9 @@ def interleaved_seconds(
 ) -> dict[Name, tuple[float, ...]]:
     """Seconds of each contender's runs, which take turns, every other time in the opposite order.
 
-    So neither a drift of the machine nor what ran before favours one of them.
-
-    Args:
-        contenders: prepares a run, as a context that gives what runs it; only that is timed, until the device is done.
-        start: the state that every run starts from.
-        repeats: runs of each.
-        advance: called after every run.
-
-    >>> import torch
-    >>> from remat_explorer.capture.model_placement import place
-    >>> from remat_explorer.runtime.eager import Eager
-    >>> placed = place(torch.nn.Linear(2, 1), (torch.ones(3, 2),), None, "cpu")
-    >>> eager = Eager(placed, None)
-    >>> found = interleaved_seconds({"eager": eager.prepared}, InitialState(eager, placed.device), 3, lambda: None)
-    >>> list(found), len(found["eager"]), min(found["eager"]) > 0
-    (['eager'], 3, True)
+    So neither a drift of the machine nor what ran before favours one of them. A contender prepares a run, as a context
+    that gives what runs it; only that is timed, until the device is done. Every run starts from ``start``, and
+    ``advance`` is called after it.
     """
     seconds: dict[Name, list[float]] = {name: [] for name in contenders}
     for turn in range(repeats):

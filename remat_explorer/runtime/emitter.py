@@ -28,21 +28,12 @@ _KEYWORD = re.compile(rf"(torch\.ops\.\w+\.\w+)\.({'|'.join(keyword.kwlist)})\b"
 
 
 class Emitter:
-    """A graph under construction.
+    """A graph under construction; ``device`` is the one whose generator random operations draw from.
 
     Nothing is written for `Free`: fx sets a name to None right after the last node that reads it, which is where the
-    plan frees, since a value is read for the last time by the statement before.
-
-    Args:
-        plan: whose statements are written.
-        program: what its operations call.
-        device: whose generator random operations draw from.
-
-    Attributes:
-        graph: what has been written.
-        nodes: for each node of the captured graph the node that holds it now.
-        states: for each random operation that runs again, the generator state of its first run.
-        kept: ids of values in memory that nothing may be written over.
+    plan frees, since a value is read for the last time by the statement before. ``nodes`` has for each node of the
+    captured graph the one that holds it now, ``states`` for each random operation that runs again the generator state
+    of its first run, and ``kept`` the ids of values in memory that nothing may be written over.
     """
 
     def __init__(self, plan: Plan, program: Program, device: torch.device) -> None:
@@ -100,11 +91,7 @@ class Emitter:
     def separate_gradients(
         self, gradients: Sequence[tuple[Result, fx.Node | None]]
     ) -> list[tuple[Result, fx.Node | None]]:
-        """Gradients in memory of their own, each, in complete code; the capture has made them so.
-
-        Args:
-            gradients: in the order in which they are given away.
-        """
+        """Gradients in memory of their own, each, in complete code, in the order in which they are given away."""
         return list(gradients)
 
     def call(self, function: Callable[..., Any], *args: Any) -> fx.Node:
@@ -196,10 +183,8 @@ def split_point(plan: Plan) -> int:
     """The index of the first statement that belongs to the backward pass.
 
     The forward pass ends with the last first run of an operation of the forward pass, and what is freed after it.
-    Repetitions that follow serve the backward pass, so they wait for it, and so do optional operations.
-
-    Raises:
-        ExecutionError: if the plan begins the backward pass before the forward pass is complete.
+    Repetitions that follow serve the backward pass, so they wait for it, and so do optional operations. An
+    ExecutionError if the plan begins the backward pass before the forward pass is complete.
     """
     operations = plan.graph.operations
     first_runs = [i for i, s in enumerate(plan.statements) if isinstance(s, Compute) and s.first]
@@ -220,14 +205,7 @@ def split_point(plan: Plan) -> int:
 def needed_after(
     plan: Plan, split: int, body_of: Callable[[Compute], Body], read_last: Iterable[set[Node]]
 ) -> list[Node]:
-    """What the backward pass reads without having made it, in order of first use.
-
-    Args:
-        plan: the whole plan.
-        split: its `split_point`.
-        body_of: the calls of a statement.
-        read_last: what the results of the backward pass are made from, each a set of nodes.
-    """
+    """What the backward pass reads without having made it, in order of first use; ``read_last`` makes its results."""
     made: set[Node] = set()
     needed: dict[Node, None] = {}
 

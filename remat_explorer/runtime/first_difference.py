@@ -28,15 +28,10 @@ MASKS = (torch.bool, torch.uint8, torch.int8)
 def find_first_difference(
     observed: ObservedPlan, seen: Collection[Fingerprint], different: Collection[tuple[str, str]]
 ) -> FirstDifference:
-    """Where the results that differ go wrong first.
+    """Where the results that differ go wrong first; ``seen`` are fingerprints of everything in plain PyTorch's run.
 
     An output that plain PyTorch does not have need not be wrong: memory that nobody filled, or the mask of a dropout
     that plain PyTorch keeps in another form. A mask is taken to be right if what is computed with it is.
-
-    Args:
-        observed: the plan's run.
-        seen: fingerprints of everything in plain PyTorch's run.
-        different: kind and name of the results that are not plain PyTorch's.
     """
     versions = observed.versions
     wrong = {i for i, version in enumerate(versions) if version.content not in seen}
@@ -54,29 +49,16 @@ def find_first_difference(
 
 @dataclass(frozen=True, eq=False)
 class Version:
-    """One output of one statement.
+    """One output of one statement."""
 
-    Attributes:
-        statement: index in the plan.
-        value: which value.
-        content: its fingerprint.
-        reads: numbers of the versions that the statement read.
-    """
-
-    statement: int
+    statement: int  # index in the plan
     value: int
     content: Fingerprint
-    reads: tuple[int, ...]
+    reads: tuple[int, ...]  # numbers of the versions that the statement read
 
 
 class ObservedPlan:
-    """A run of a plan that remembers the fingerprint of everything that it computes.
-
-    Attributes:
-        versions: in the order in which they were computed.
-        last: for each value its version when the plan ends.
-        outcome: the results, copied.
-    """
+    """A run of a plan that remembers the fingerprint of everything that it computes, in the order of computation."""
 
     def __init__(self, interpreter: Interpreter, registers: Registers, cancelled: Callable[[], bool]) -> None:
         self.plan, self.program = interpreter.plan, interpreter.program
@@ -121,14 +103,8 @@ def form_of(tensor: torch.Tensor) -> Form:
 def fingerprint(tensor: torch.Tensor) -> Fingerprint:
     """The same for tensors of one dtype and shape whose entries are equal, however they lie in memory.
 
-    Zeros of both signs are equal, and so are all entries that are no number, as `sizes.same` has it. Different
+    Zeros of both signs are equal, and so are all entries that are no number, as `comparison.same` has it. Different
     entries give different fingerprints, but for a chance of one in 2**128.
-
-    >>> x = torch.arange(6.0).view(2, 3)
-    >>> fingerprint(x) == fingerprint(x.t().contiguous().t()), fingerprint(x) == fingerprint(x.view(3, 2))
-    (True, False)
-    >>> fingerprint(torch.tensor([0.0])) == fingerprint(torch.tensor([-0.0])), fingerprint(x) == fingerprint(x + 1)
-    (True, False)
     """
     content = hashlib.blake2b(digest_size=16)
     plain = tensor.detach().resolve_conj().resolve_neg()
@@ -141,23 +117,10 @@ def fingerprint(tensor: torch.Tensor) -> Fingerprint:
 
 
 class FingerprintRecorder(TorchDispatchMode):
-    """Fingerprints of every tensor that an operator takes or gives while this is on, in the backward pass, too.
+    """Fingerprints of every tensor of ``forms`` that an operator takes or gives while this is on, backward included.
 
     What an operator takes is read before and after it, since it may write there. Memory that nobody wrote to is not
     read: it may still hold what another run left there.
-
-    Args:
-        forms: only tensors of these are read.
-
-    Attributes:
-        fingerprints: what was seen.
-
-    >>> x = torch.ones(2, requires_grad=True)
-    >>> with FingerprintRecorder({form_of(x)}) as seen:
-    ...     (x.detach() * 3).add_(1)
-    tensor([4., 4.])
-    >>> [fingerprint(torch.full((2,), float(n))) in seen.fingerprints for n in range(1, 6)]
-    [True, False, True, True, False]
     """
 
     def __init__(self, forms: Collection[Form]) -> None:
@@ -187,11 +150,7 @@ class FingerprintRecorder(TorchDispatchMode):
 
 
 def is_unfilled(target: Any) -> bool:
-    """Whether an operator gives memory without writing to it.
-
-    >>> is_unfilled(torch.ops.aten.new_empty.default), is_unfilled(torch.ops.aten.zeros_like.default)
-    (True, False)
-    """
+    """Whether an operator gives memory without writing to it."""
     return UNFILLED in str(getattr(target, "__name__", target))
 
 

@@ -29,45 +29,25 @@ BackwardGenerator = Generator[None, None, Sequence[torch.Tensor]]
 
 @dataclass(frozen=True, eq=False)
 class ForwardBackward:
-    """Generated code of both passes.
-
-    Attributes:
-        plan, program, device: what the code was generated from.
-        split: index of the first statement of the backward pass.
-        forward_module: takes the resident tensors but the tangents; gives ``forward_results``, then what the backward
-            pass reads.
-        forward_results, backward_results: the program's results, by the pass that computes them.
-        residents, backward_residents: what each pass takes of what is there before the plan; the backward pass takes
-            the tangents, too.
-        saved: what the forward pass leaves for the other one.
-        retains: whether the other one may run several times, which the budget is for.
-    """
+    """Generated code of both passes."""
 
     plan: Plan
     program: Program
     device: torch.device
-    split: int
-    forward_module: GraphModule
+    split: int  # index of the first statement of the backward pass
+    forward_module: GraphModule  # takes residents, gives forward_results, then what is saved
     forward_results: tuple[Result, ...]
     backward_results: tuple[Result, ...]
-    residents: tuple[Node, ...]
-    backward_residents: tuple[Node, ...]
-    saved: SavedForBackward
-    retains: bool = False
+    residents: tuple[Node, ...]  # of what is there before the plan
+    backward_residents: tuple[Node, ...]  # tangents included
+    saved: SavedForBackward  # what the forward pass leaves for the other one
+    retains: bool = False  # the other one may run several times within the budget
     _made: dict[tuple[frozenset[Node] | None, bool], BackwardPass] = field(default_factory=dict)
     _making: threading.Lock = field(default_factory=threading.Lock)
 
     @staticmethod
     def of(plan: Plan, program: Program, device: torch.device, retains: bool = False) -> ForwardBackward:
-        """Generate the code.
-
-        Args:
-            plan, program, device: what for.
-            retains: whether the backward pass may run several times.
-
-        Raises:
-            ExecutionError: as `split_point`.
-        """
+        """Generate the code; ``retains`` if the backward pass may run several times."""
         split = split_point(plan)
         tangents = {entry.node for entry in program.inputs if entry.kind == "tangent"}
         residents = tuple(node for node in residents_of(program) if node not in tangents)
@@ -140,10 +120,8 @@ class ForwardBackward:
     def backward(self, missing: frozenset[Node] | None, retaining: bool = False) -> BackwardPass:
         """A backward pass; made once for each pair of arguments.
 
-        Args:
-            missing: the tangents that did not come, where others came, in any strides; None where all came as in the
-                captured graph.
-            retaining: whether what the forward pass left shall be as before afterwards.
+        ``missing`` are the tangents that did not come, where others came, in any strides; None where all came as in the
+        captured graph. If ``retaining``, what the forward pass left is as before afterwards.
         """
         key = missing, retaining
         with self._making:
@@ -168,33 +146,25 @@ class ForwardBackward:
 
 @dataclass(frozen=True, eq=False)
 class SavedForBackward:
-    """What the forward pass leaves in memory for the backward pass.
+    """What the forward pass leaves in memory for the backward pass."""
 
-    Attributes:
-        nodes: of the captured graph, whose tensors it leaves, in order.
-        states: operations that draw random numbers and run again, whose generator states come after the tensors.
-    """
-
-    nodes: tuple[Node, ...]
-    states: tuple[int, ...]
+    nodes: tuple[Node, ...]  # of the captured graph, whose tensors it leaves, in order
+    states: tuple[int, ...]  # random operations that run again; their states come after the tensors
 
 
 @dataclass(frozen=True, eq=False)
 class BackwardPass:
     """A backward pass for gradients of some of the outputs.
 
-    Attributes:
-        module: takes the resident tensors in order, None for a gradient that did not come, a list of what the forward
-            pass left, which it empties, and a list for gradients. It is a generator, which puts the gradients of one
-            handover after another into that list, None for one that is None, and pauses after each; in the end it gives
-            new contents of buffers.
-        residents: the nodes of those tensors.
-        reads: which of them, and of what the forward pass left, it reads.
+    ``module`` takes the resident tensors in order, None for a gradient that did not come, a list of what the forward
+    pass left, which it empties, and a list for gradients. It is a generator, which puts the gradients of one handover
+    after another into that list, None for one that is None, and pauses after each; in the end it gives new contents of
+    buffers.
     """
 
     module: GraphModule
-    residents: tuple[Node, ...]
-    reads: frozenset[Node]
+    residents: tuple[Node, ...]  # the nodes of those tensors
+    reads: frozenset[Node]  # which of them, and of what the forward pass left, it reads
 
     @staticmethod
     def of(
@@ -205,16 +175,7 @@ class BackwardPass:
         backward_results: Sequence[Result],
         handovers: Sequence[Sequence[Result]],
     ) -> BackwardPass:
-        """The pass that an emitter writes.
-
-        Args:
-            emitter: with nothing in it.
-            split: index of the first statement of the pass.
-            residents: what it may read of what is there before the plan, and the gradients of outputs.
-            saved: what the forward pass leaves.
-            backward_results: what it shall give.
-            handovers: which of that it shall hand over on the way.
-        """
+        """The pass that an emitter with nothing in it writes; ``split`` is the index of the pass's first statement."""
         emitter.emit_placeholders(residents)
         sources = {node: emitter.nodes[node] for node in residents}
         left = emitter.graph.placeholder("saved")
@@ -247,11 +208,5 @@ class BackwardPass:
     def run(
         self, residents: Mapping[Node, torch.Tensor | None], saved: list[Any], gradients: list[torch.Tensor | None]
     ) -> BackwardGenerator:
-        """The pass, ready to run up to its first pause.
-
-        Args:
-            residents: a tensor for each of the nodes in `residents`.
-            saved: what the forward pass left, the last to be popped first; emptied.
-            gradients: where it puts gradients.
-        """
+        """The pass, ready to run up to its first pause; it empties ``saved``, and puts gradients into ``gradients``."""
         return self.module.forward(*[residents[node] for node in self.residents], saved, gradients)

@@ -21,28 +21,15 @@ from remat_explorer.runtime.oom_errors import explain_oom
 
 @dataclass(frozen=True, eq=False)
 class GeneratedStep:
-    """A training step as a static `torch.fx.GraphModule`.
+    """A training step as a static `torch.fx.GraphModule`."""
 
-    Attributes:
-        module: takes the resident tensors in the order of ``residents``; gives the results of the program, in order.
-        plan, program: what it was generated from.
-        residents: parameters, buffers, inputs, tangents and constants, by their nodes in the captured graph.
-    """
-
-    module: GraphModule
+    module: GraphModule  # takes residents in order; gives the results of the program in order
     plan: Plan
     program: Program
-    residents: tuple[Node, ...]
+    residents: tuple[Node, ...]  # parameters, buffers, inputs, tangents and constants, in the captured graph
 
     def run(self, registers: Registers) -> StepOutcome:
-        """Execute the step, as `Interpreter.run` does, with the same results and the same peak.
-
-        Args:
-            registers: what `Program.bind` gave; used up.
-
-        Raises:
-            OutOfMemoryError: if memory runs out, with the statement and what was in memory.
-        """
+        """Execute the step, as `Interpreter.run` does, with the same results and peak; ``registers`` are used up."""
         with torch.no_grad(), no_autocast(), explain_oom(self.plan, registers.clear):
             tensors = [registers.pop(node) for node in self.residents]
             return StepOutcome.of(self.program.results, self.module.forward(*tensors))
@@ -58,23 +45,7 @@ class GeneratedStep:
 
 
 def generate(plan: Plan, program: Program, device: torch.device) -> GeneratedStep:
-    """Generate the Python of a plan.
-
-    Args:
-        plan: of the program's graph.
-        program: what the operations call.
-        device: whose generator random operations draw from.
-
-    >>> from remat_explorer.capture import trace
-    >>> model, x = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), torch.ones(2, 4)
-    >>> program = trace(model, (x,))
-    >>> plan = Plan.from_sequence(program.graph, [(k, k, 1) for k in range(program.graph.n)])
-    >>> step = generate(plan, program, torch.device("cpu"))
-    >>> print(step.source.splitlines()[-2].strip())
-    # results: output, gradient of 0.weight, gradient of 0.bias
-    >>> bool((step.run(program.bind(model, (x,))).outputs[0] == model(x)).all())
-    True
-    """
+    """Generate the Python of a plan; random operations draw from the generator of ``device``."""
     emitter = Emitter(plan, program, device)
     residents = residents_of(program)
     emitter.emit_placeholders(residents)

@@ -35,13 +35,8 @@ def group_gradients(
     """The gradients in the order in which a plan is done with them, in handovers.
 
     A handover ends with the first gradient that is ready when the plan has run for `MIN_SECONDS` since the handover
-    before, by the costs of its graph, and for one part in `MAX_HANDOVERS` of the backward pass.
-
-    Args:
-        plan: what runs.
-        program: whose results the gradients are.
-        split: index of the first statement of the backward pass.
-        gradients: what the backward pass makes.
+    before, by the costs of its graph, and for one part in `MAX_HANDOVERS` of the backward pass, which begins with
+    statement ``split``.
     """
     spent, seconds = [], 0.0
     last: dict[Node, int] = {}  # the last statement that makes or reads something
@@ -70,11 +65,8 @@ def hand_over(
 ) -> None:
     """Let code put the gradients of each handover into a list, and pause then.
 
-    Args:
-        graph: complete code, to whose end no gradient leads.
-        box: the argument that takes the list.
-        handovers: the gradients that leave together, in order.
-        owners: for each gradient the argument in which its parameter comes, None where the code does not read it.
+    The code is complete, and no gradient leads to its end. ``box`` is the argument that takes the list, and ``owners``
+    has for each gradient the argument in which its parameter comes, None where the code does not read it.
     """
     groups = memory_groups(graph)
     order = {node: place for place, node in enumerate(graph.nodes)}
@@ -94,12 +86,9 @@ def hand_over(
 def separate_memory(graph: fx.Graph, gradients: Sequence[Gradient], tangents: set[fx.Node]) -> list[Gradient]:
     """The gradients with copies in place of those that lie in the memory of another one, or of an output's.
 
-    The gradient of an input may lie in that of an output's, and have its strides, as in plain PyTorch.
-
-    Args:
-        graph: complete code; changed in place.
-        gradients: in the order in which they leave.
-        tangents: arguments that are gradients of outputs, and belong to the caller.
+    The gradient of an input may lie in that of an output's, and have its strides, as in plain PyTorch. Those of
+    outputs, ``tangents``, belong to the caller. Gradients are in the order in which they leave; complete code is
+    changed in place.
     """
     groups = memory_groups(graph)
     order = {node: place for place, node in enumerate(graph.nodes)}
@@ -127,14 +116,6 @@ def memory_groups(graph: fx.Graph) -> dict[fx.Node, tuple[fx.Node, ...]]:
 
     A function that is written in Python and not among those of the backward pass gives memory of its own, as the
     capture has found it to do.
-
-    >>> import torch
-    >>> graph = fx.Graph()
-    >>> x = graph.placeholder("x")
-    >>> turned = graph.call_function(torch.ops.aten.t.default, (x,))
-    >>> product = graph.call_function(torch.ops.aten.mm.default, (x, turned))
-    >>> {node: group for node, group in memory_groups(graph).items()}
-    {x: (x, t_default), t_default: (x, t_default), mm_default: (mm_default,)}
     """
     groups: dict[fx.Node, list[fx.Node]] = {}
     for node in graph.nodes:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 
 from remat_explorer.capture import Program, Registers, Result, no_autocast
 from remat_explorer.errors import ExecutionError
@@ -51,15 +50,6 @@ class StepOutcome:
 
         outputs = tuple(output.detach().to("cpu", copy=True) for output in self.outputs)
         return StepOutcome(outputs, copies(self.gradients), copies(self.buffers))
-
-    def write_to(self, model: nn.Module) -> None:
-        """Add the gradients to the parameters' and put the new contents into the buffers, as eager training does."""
-        with torch.no_grad():
-            for name, gradient in self.gradients.items():
-                parameter = model.get_parameter(name)
-                parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
-            for name, content in self.buffers.items():
-                model.get_buffer(name).copy_(content)
 
 
 Section = Callable[[], contextlib.AbstractContextManager[Any]]

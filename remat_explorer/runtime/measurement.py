@@ -265,15 +265,8 @@ def _trace_document(
 ) -> dict[str, Any]:
     """The trace as a JSON object: one slice for each computation, and predicted and measured memory over time.
 
-    Times are those of the run in which each statement was waited for, in microseconds.
-
-    Args:
-        plan: what ran, with its predicted timeline.
-        device: name of the device.
-        statement_seconds: time of each statement, float64.
-        during: measured highest bytes within each statement, int64.
-        after: measured bytes after each statement, int64.
-        other: what viewers show as further data of the run.
+    Times are microseconds of the run in which each statement was waited for. For each statement, ``statement_seconds``
+    is float64, ``during`` (the highest within it) and ``after`` are measured bytes, int64.
     """
     ends = np.cumsum(statement_seconds) * 1e6
     begins = ends - statement_seconds * 1e6

@@ -157,11 +157,7 @@ ENTRIES = 200_000  # allocations and frees that are kept
 
 
 def require_cuda(device: torch.device) -> None:
-    """Refuse other devices, of which PyTorch keeps no such record.
-
-    Raises:
-        ExecutionError: that says so.
-    """
+    """Refuse other devices, of which PyTorch keeps no such record."""
     if device.type != "cuda":
         raise ExecutionError(f"PyTorch records memory snapshots on CUDA only, not on {device}; leave the snapshot out")
 
@@ -172,9 +168,6 @@ def record_memory_snapshot(device: torch.device, path: str | Path) -> Iterator[N
 
     The file is complete or not there: it is written under another name first. A recording of the person's goes on, and
     is what is written.
-
-    Raises:
-        ExecutionError: as `require_cuda`.
     """
     require_cuda(device)
     ours = not torch._C._cuda_isHistoryEnabled()  # type: ignore[attr-defined]

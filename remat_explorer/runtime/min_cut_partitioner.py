@@ -75,12 +75,7 @@ def budget_shares(graph: Graph) -> tuple[float, ...]:
 
 
 def solve_pytorch_budget(graph: Graph, budget: int, limits: Limits, **options: Any) -> Answer:
-    """The cheapest of `pytorch_budget_candidates` whose peak fits into ``budget``; it proves no bound.
-
-    >>> from remat_explorer.instances import linear
-    >>> solve_pytorch_budget(linear(8), 8, Limits()).schedule.cost
-    19.0
-    """
+    """The cheapest of `pytorch_budget_candidates` whose peak fits into ``budget``; it proves no bound."""
     return cheapest_within(pytorch_budget_candidates(graph, **options), budget, limits)
 
 
@@ -175,19 +170,7 @@ def _knapsacks(name: str | None) -> tuple[str, ...]:
 def partition(module: GraphModule, budget: float, solver: str = "dp") -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names of the calls of the forward and of the backward graph, each in the order in which it would run.
 
-    Args:
-        module: a joint graph as `trace` gives it; it is not changed.
-        budget: share of the kept bytes, from 0 to 1.
-        solver: of the knapsack, one of `SOLVERS`.
-
-    Raises:
-        ExecutionError: if the budget is out of range.
-        UnknownNameError: if there is no such solver.
-
-    >>> partition(GraphModule({}, __import__("torch").fx.Graph()), 2)
-    Traceback (most recent call last):
-        ...
-    remat_explorer.errors.ExecutionError: PyTorch's activation memory budget is a share from 0 to 1, not 2
+    The joint graph is not changed; ``budget`` is a share of the kept bytes, from 0 to 1, ``solver`` one of `SOLVERS`.
     """
     require_share(budget)
     meanings = [meaning for _, meaning in graph_results(module)]
@@ -222,23 +205,17 @@ def _partitioned(
 
 
 def require_share(budget: float) -> None:
-    """Refuse a budget that is out of range.
-
-    Raises:
-        ExecutionError: if it is no share from 0 to 1.
-    """
+    """Refuse a budget that is no share from 0 to 1."""
     if not 0 <= budget <= 1:
         raise ExecutionError(f"PyTorch's activation memory budget is a share from 0 to 1, not {budget:g}")
 
 
 @dataclass(frozen=True, eq=False)
 class _JointGraph:
-    """What the partitioner takes.
+    """What the partitioner takes: forward results come first.
 
-    Attributes:
-        module: calls that have a tangent as their only input; the partitioner wants a forward input, too, which nobody
-            reads.
-        forward_results: how many of the module's results are of the forward pass; they come first.
+    Calls that have a tangent as their only input get a forward input, too, which nobody reads: the partitioner wants
+    one.
     """
 
     module: GraphModule
@@ -248,19 +225,9 @@ class _JointGraph:
 def joint_graph(graph: Graph) -> _JointGraph:
     """The joint graph with a call for each operation, and one for each of several outputs.
 
-    Operations of the backward pass, and those that read what these write, depend on the tangent. Persistent values
-    are results, and so is what nobody reads in the operation's own pass: a partitioner drops what leads nowhere,
-    while every operation of a schedule runs at least once.
-
-    Args:
-        graph: of operations with a single implementation, at least one of them in the backward pass.
-
-    >>> from remat_explorer.instances import linear
-    >>> joint = joint_graph(linear(2))
-    >>> print(*joint.module.graph.nodes)
-    primals_1 tangents_1 operation_0 operation_1 operation_2 operation_3 operation_4 output
-    >>> joint.forward_results
-    1
+    Operations of the backward pass, and those that read what these write, depend on the tangent. Persistent values are
+    results, and so is what nobody reads in the operation's own pass: a partitioner drops what leads nowhere, while
+    every operation of a schedule runs at least once.
     """
     calls, operators = CallGraph(), operators_of(graph)
     primal, tangent = calls.placeholder("primals_1"), calls.placeholder("tangents_1")
@@ -301,13 +268,9 @@ def _tensor(size: int) -> torch.Tensor:
 def operators_of(graph: Graph) -> list[Operator]:
     """The operator that stands for each operation before the partitioner.
 
-    Of joined operations the dearest counts: compute intensive before unlisted, random and cheap ones. Where no name
-    of the forward pass is that of a compute-intensive operator, as in graphs of layers, each operation counts as one,
-    so that its cost and its size decide; else the budget, which is spent on these alone, would decide nothing.
-
-    >>> from remat_explorer.instances import linear
-    >>> set(operators_of(linear(4))) == {COMPUTE_INTENSIVE}
-    True
+    Of joined operations the dearest counts: compute intensive before unlisted, random and cheap ones. Where no name of
+    the forward pass is that of a compute-intensive operator, as in graphs of layers, each operation counts as one, so
+    that its cost and its size decide; else the budget, which is spent on these alone, would decide nothing.
     """
     dear = get_default_op_list().compute_intensive_ops
     operators = [_dearest([_listed().get(word) for word in words(node.name)]) for node in graph.operations]

@@ -32,21 +32,10 @@ LOSS = -1
 class ModelState:
     """A model as a trace has read it. A plan serves as long as every attribute that the trace read holds the same.
 
-    Attributes that the trace did not read may change. Parameters and buffers are read when the plan runs, so only
-    their layout counts.
-
-    Args:
-        model: as it is now.
-        reads: what the trace read.
-        settled: what attributes hold after a forward pass has filled them, which is as good as what they hold now.
-        loss: what is called after the model, which may be an object with attributes.
-
-    Attributes:
-        attributes: what each attribute holds, by the path of its module, or its number where it has no path;
-            `LOSS` is the loss.
-        shapes: for each name of a parameter or buffer the first name of the same tensor, its shape, and whether it
-            requires a gradient.
-        placement: device, type and strides of each.
+    Attributes that the trace did not read may change. Parameters and buffers are read when the plan runs, so only their
+    layout counts. What attributes hold after a forward pass has filled them (``settled``) is as good as what they hold
+    now. Attributes have the path of their module, or its number where it has none, or `LOSS`: the loss may be an object
+    with attributes, too.
     """
 
     def __init__(
@@ -91,8 +80,7 @@ class ModelState:
     def is_unchanged(self) -> bool:
         """Whether the model still is as it was, told in microseconds unless something was assigned since last time.
 
-        Raises:
-            ExecutionError: if other tensors stand in the places of parameters.
+        An ExecutionError if other tensors stand in the places of parameters.
         """
         if self._latest is not None and self._latest._is_untouched():
             return True
@@ -234,12 +222,7 @@ def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _are_caches(then: Snapshot, now: Snapshot) -> bool:
-    """Whether two contents are equal but for tensors of which one took the place of the other, or was not there.
-
-    >>> none, one, two = (Snapshot("plain", (type(value), value)) for value in (None, 1, 2))
-    >>> _are_caches(none, none), _are_caches(none, ABSENT), _are_caches(one, two)
-    (True, True, False)
-    """
+    """Whether two contents are equal but for tensors of which one took the place of the other, or was not there."""
     if then == now:
         return True
     if then.kind == now.kind and then.kind in ("container", "object"):

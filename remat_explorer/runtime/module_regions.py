@@ -31,29 +31,17 @@ _CALL = re.compile(r"= torch\.ops\.([\w.]+)\(")
 
 @dataclass(frozen=True)
 class ModuleRegion:
-    """A module that a checkpoint may be put around.
+    """A module that a checkpoint may be put around."""
 
-    Attributes:
-        module: its path.
-        operations: of its forward pass, ascending.
-        free: operations whose values stay in any case, since others read them, and that its backward pass reads, too.
-        savable: operations of which a policy can save what they write.
-    """
-
-    module: str
-    operations: tuple[int, ...]
-    free: frozenset[int]
-    savable: frozenset[int]
+    module: str  # its path
+    operations: tuple[int, ...]  # of its forward pass, ascending
+    free: frozenset[int]  # operations whose values stay for others, and that its backward pass reads, too
+    savable: frozenset[int]  # operations of which a policy can save what they write
 
 
 @memoize_by_identity
 def module_regions(graph: Graph) -> tuple[ModuleRegion, ...]:
-    """All of them, outer modules before inner ones; none where a graph does not know its modules and calls.
-
-    >>> from remat_explorer.instances import linear
-    >>> module_regions(linear(4))
-    ()
-    """
+    """All of them, outer modules before inner ones; none where a graph does not know its modules and calls."""
     forward = forward_operations(graph)
     inside: dict[str, list[int]] = {}
     for place, k in enumerate(forward):
@@ -152,11 +140,9 @@ def operator_list(graph: Graph, region: Region) -> dict[str, list[Any]]:
 
     Listed are products and attention, which a second look at the model finds again whatever surrounds them, and all
     calls of the operators of which one is saved; but nothing without a gradient, such as masks, of which PyTorch may
-    compute more than was traced, unless one of these is saved.
-
-    Returns:
-        ``operators``, the calls in their order; ``saved``, the places among them of those that are saved; and
-        ``constants``, operators of which those without a gradient are listed, too.
+    compute more than was traced, unless one of these is saved. ``operators`` are the calls in their order, ``saved``
+    the places among them of those that are saved, ``constants`` the operators of which those without a gradient are
+    listed.
     """
     names = {calls_of(graph, k)[0] for k in region.saved}
     constants = {calls_of(graph, k)[0] for k in region.saved - autograd_order(graph).differentiable}

@@ -19,12 +19,7 @@ MAX_VALUES_SHOWN = 5  # values named in the message
 
 
 def live_values_before(plan: Plan, index: int) -> list[int]:
-    """Ids of the values in memory when a statement begins, largest first.
-
-    >>> from remat_explorer.instances import linear
-    >>> live_values_before(Plan.from_sequence(linear(1), [(0, 0, 1), (1, 1, 1), (2, 2, 1)]), 2)
-    [0, 1]
-    """
+    """Ids of the values in memory when a statement begins, largest first."""
     held: set[int] = set()
     for statement in plan.statements[:index]:
         if isinstance(statement, Compute):
@@ -60,10 +55,8 @@ def oom_error(plan: Plan, index: int | None) -> OutOfMemoryError:
 def explain_oom(plan: Plan, forget: Callable[[], None], at: Callable[[], int | None] | None = None) -> Iterator:
     """Turn running out of memory into an `OutOfMemoryError` that holds on to no tensor.
 
-    Args:
-        plan: what runs.
-        forget: lets go of the tensors that the caller holds.
-        at: the statement under way; by default the one that the failing line of generated code belongs to.
+    ``forget`` lets go of the tensors that the caller holds; ``at`` gives the statement under way, by default the one
+    that the failing line of generated code belongs to.
     """
     explained: OutOfMemoryError | None = None
     try:

@@ -24,13 +24,7 @@ _HARDTANH = torch.ops.aten.hardtanh_backward.default  # reads the result here, a
 
 
 class OutputReads:
-    """What a plan's backward pass reads of what the forward pass made.
-
-    Args:
-        plan: the plan.
-        program: what its operations call.
-        split: index of the first statement of the backward pass.
-    """
+    """What a plan's backward pass reads of what the forward pass made."""
 
     def __init__(self, plan: Plan, program: Program, split: int) -> None:
         self._plan, self._program, self._split = plan, program, split
@@ -58,11 +52,8 @@ class OutputReads:
 class OutputGuard:
     """The outputs of one forward pass, as they were when it ended.
 
-    Args:
-        tensors: the outputs.
-        reads: what the backward pass reads.
-        nodes: what the forward pass left in memory for it.
-        saved: the tensors of these nodes; changed in place: copies take the place of what might be written to.
+    ``saved`` are the tensors of ``nodes``, which the forward pass left in memory for the backward pass, and are changed
+    in place: copies take the place of what might be written to.
     """
 
     def __init__(
@@ -85,14 +76,7 @@ class OutputGuard:
                 self._sources[number].add(node)
 
     def require_unchanged(self, read: Collection[Node]) -> None:
-        """Refuse to go on if an output was written to whose memory is read.
-
-        Args:
-            read: the nodes that will be read.
-
-        Raises:
-            ExecutionError: with the number of the output.
-        """
+        """Refuse to go on if an output was written to whose memory is read, with the number of the output."""
         for number, tensor in enumerate(self._tensors):
             sources = self._sources[number].intersection(read)
             if not sources or tensor._version == self._versions[number]:

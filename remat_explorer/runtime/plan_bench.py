@@ -28,11 +28,11 @@ from remat_explorer.capture import (
     first_line,
     is_out_of_memory,
     laps_on,
-    memory_meter,
     require_same_structure,
     storage_key,
     trace,
 )
+from remat_explorer.capture.memory_meter import memory_meter
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.runtime.comparison import Comparison, Difference, FinalState, FirstDifference, compare
 from remat_explorer.runtime.eager import Eager, InitialState, interleaved_seconds
@@ -46,15 +46,8 @@ from remat_explorer.solvers import Solution
 class PlanBench:
     """What `remat_explorer.measure` measures with.
 
-    Args:
-        solution: with a schedule.
-        placed: the model and its inputs.
-        loss: as for `remat_explorer.capture`.
-        cancelled: asked before each statement of an interpreted plan, and between operations of everything else.
-        program: of the graph, where it is traced already.
-
-    Raises:
-        ExecutionError: if the solution belongs to another model.
+    Cancelling is asked for before each statement of an interpreted plan, and between operations of everything else. An
+    ExecutionError if the solution belongs to another model.
     """
 
     def __init__(
@@ -90,11 +83,7 @@ class PlanBench:
         return None if rest < 0 else tuple(size for size in (*sizes.values(), rest) if size)
 
     def eager_run(self) -> tuple[int, FinalState]:
-        """Peak bytes of plain PyTorch, and what it leaves behind, after one run that warms up.
-
-        Raises:
-            OutOfMemoryError: if memory does not hold it.
-        """
+        """Peak bytes of plain PyTorch, and what it leaves behind, after one run that warms up."""
         self._interruption.run("eager", self.eager.explained_run)
         self.start.rewind()
         with memory_meter(self.placed.device) as meter, meter.section():
@@ -210,11 +199,7 @@ class PlanBench:
         return interleaved_seconds({name: partial(prepare, name) for name in names}, self.start, repeats, advance)
 
     def warm_up(self, name: str) -> None:
-        """Run a contender once.
-
-        Raises:
-            OutOfMemoryError: if memory does not hold it.
-        """
+        """Run a contender once."""
         self.start.rewind()
         self._interruption.run(name, self.contenders()[name])
 
@@ -230,15 +215,10 @@ def hard_cap(device: torch.device, room: int, wanted: bool = True) -> Iterator[N
     The allocator counts reserved bytes, which are those that it took from the driver. For requests of 1 to 10 MiB it
     takes 20 MiB, and for those of up to 1 MiB 2 MiB, so that one block of each may be all but empty when the last byte
     is asked for: as much is left as a margin. What fits to the byte may be refused all the same, where blocks are
-    fragmented.
+    fragmented. On the CPU nothing is enforced.
 
     A fraction of memory that the person has set (`torch.cuda.set_per_process_memory_fraction`) holds if it allows less,
     and is set again afterwards.
-
-    Args:
-        device: where the cap holds; on the CPU there is none, and nothing is enforced.
-        room: bytes.
-        wanted: whether to enforce anything.
 
     Source: the sizes are the defaults of PyTorch's caching allocator (kLargeBuffer and kSmallBuffer of
     c10/core/AllocatorConfig.h); ``large_segment_size_mb`` in PYTORCH_ALLOC_CONF makes the first one larger.
@@ -280,13 +260,6 @@ class InterruptibleRuns:
     Asking costs microseconds an operation, which would show in the time of a run of short operations, and holds what an
     operation takes for itself a moment longer, which would show in its memory. A run that is timed or metered and took
     less than `SHORT_SECONDS` the last time, or is expected to, is therefore left alone.
-
-    >>> import torch
-    >>> interruption = InterruptibleRuns(lambda: True)
-    >>> interruption.run("eager", lambda: torch.ones(1))
-    Traceback (most recent call last):
-        ...
-    remat_explorer.errors.ExecutionError: execution was cancelled before aten.ones.default
     """
 
     def __init__(self, cancelled: Callable[[], bool]) -> None:
@@ -298,11 +271,7 @@ class InterruptibleRuns:
         self._seconds[name] = seconds
 
     def run(self, name: str, contender: Callable[[], Any], timed: bool = False) -> Any:
-        """What ``contender`` gives; ``timed`` if it is timed or metered.
-
-        Raises:
-            ExecutionError: if it was cancelled.
-        """
+        """What ``contender`` gives; ``timed`` if it is timed or metered. An ExecutionError if it was cancelled."""
         short = timed and self._seconds.get(name, SHORT_SECONDS) < SHORT_SECONDS
         begin = time.perf_counter()
         with contextlib.nullcontext() if short else _CancellationMode(self._cancelled):

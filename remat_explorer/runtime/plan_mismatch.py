@@ -19,12 +19,7 @@ _MODES = {True: "training", False: "evaluation"}
 def difference_of_inputs(
     planned: Signature, now: Signature, planned_paths: Sequence[str], paths: Sequence[str]
 ) -> Words:
-    """The first input that differs.
-
-    Args:
-        planned, now: signatures of two calls whose inputs differ.
-        planned_paths, paths: what to call each input, for both.
-    """
+    """The first input that differs; the paths are what to call each input of the two calls."""
     if planned.nesting != now.nesting or len(planned.leaves) != len(now.leaves):
         return _of_nesting(planned_paths, paths), f"Pass the same inputs in the same containers, or {ANEW} for others"
     for path, mine, theirs in zip(paths, planned.leaves, now.leaves, strict=True):
@@ -34,11 +29,7 @@ def difference_of_inputs(
 
 
 def _of_nesting(planned_paths: Sequence[str], paths: Sequence[str]) -> str:
-    """Which input is missing, one too many, or in another container.
-
-    >>> _of_nesting(["input 0"], ["input 0[0]", "input 0[1]"])
-    'input 0 is a container now, but the plan was made for one value'
-    """
+    """Which input is missing, one too many, or in another container."""
     gone = [path for path in planned_paths if path not in paths]
     new = [path for path in paths if path not in planned_paths]
     for one, others, words in ((gone, new, "a container now, but the plan was made for one value"),
@@ -185,11 +176,7 @@ def innermost_difference(path: str, old: Snapshot, new: Snapshot) -> tuple[str, 
 
 
 def describe(content: Snapshot) -> str:
-    """What an attribute holds, for people.
-
-    >>> describe(Snapshot("plain", (float, 0.1)))
-    '0.1'
-    """
+    """What an attribute holds, for people."""
     value = content.value
     if content.kind == "plain":
         return _short(repr(value[1]))

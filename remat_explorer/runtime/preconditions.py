@@ -42,18 +42,7 @@ from remat_explorer.runtime.plan_mismatch import describe, innermost_difference
 
 
 def require_plannable(model: nn.Module) -> None:
-    """Refuse what goes around a model or replaces its tensors.
-
-    Raises:
-        CaptureError: as `shard_groups`.
-        ExecutionError: what was met, and what to do.
-
-    >>> require_plannable(nn.DataParallel(nn.ReLU()))
-    Traceback (most recent call last):
-        ...
-    remat_explorer.errors.ExecutionError: DataParallel goes around what rematerialize returns: \
-DataParallel(rematerialize(model, ...))
-    """
+    """Refuse what goes around a model or replaces its tensors."""
     if unwrap(model) is not model:
         name = type(model).__name__
         raise ExecutionError(f"{name} goes around what rematerialize returns: {name}(rematerialize(model, ...))")
@@ -83,14 +72,7 @@ def _flattened(what: str) -> ExecutionError:
 
 
 def require_registered(model: nn.Module, program: Program) -> None:
-    """Refuse tensors that forward trains and that are not the model's: a plan would give them no gradient.
-
-    Args:
-        program: a trace of ``model``.
-
-    Raises:
-        ExecutionError: which parameter or tensor, and how to make it a part of the model.
-    """
+    """Refuse tensors that forward trains and that are not the model's: a plan would give them no gradient."""
     own = {id(parameter): name for name, parameter in model.named_parameters()}
     assert program.reads is not None
     for path, module, names in program.reads.entries():
@@ -131,23 +113,7 @@ _CALLER = 7  # from where a warning is given to the call of the model
 
 
 def require_plain_surroundings(model: nn.Module, tensors: Iterable[torch.Tensor] = ()) -> None:
-    """Refuse modes, hooks and transforms that forward would go through, and that a plan goes around.
-
-    Args:
-        model: that is called.
-        tensors: its inputs.
-
-    Raises:
-        ExecutionError: what was met, and what to do.
-
-    >>> with torch.autograd.graph.saved_tensors_hooks(torch.Tensor.half, torch.Tensor.float):
-    ...     require_plain_surroundings(nn.ReLU())
-    Traceback (most recent call last):
-        ...
-    remat_explorer.errors.ExecutionError: torch.autograd.graph.saved_tensors_hooks is on around the step, but a plan \
-saves no tensors with autograd, so that 'half' would not be called for what forward saves; call the rematerialized \
-model outside of it, or the model that was given to rematerialize inside
-    """
+    """Refuse modes, hooks and transforms that forward would go through, and that a plan goes around."""
     if _TORCH._functorch.peek_interpreter_stack() is not None:
         raise ExecutionError(
             "a transform of torch.func (grad, vmap, jvp) is around the step, but a plan has the backward pass of "
@@ -192,15 +158,7 @@ def _warn_of_dispatch_modes() -> None:
 
 
 def require_first_call(model: nn.Module, planned: bool) -> None:
-    """Refuse a second call in one `torch.nn.utils.parametrize.cached`, where plain PyTorch has the same weights.
-
-    Args:
-        model: that is called.
-        planned: whether a plan shall run, and not the model itself.
-
-    Raises:
-        ExecutionError: what was met, and what to do.
-    """
+    """Refuse a second call in one `torch.nn.utils.parametrize.cached`, where plain PyTorch has the same weights."""
     if not parametrize._cache_enabled or not shares_parametrizations(model):
         return
     modules = {id(module) for module in model.modules()}
@@ -226,13 +184,8 @@ def attributes_after_forward(
     """What the attributes that forward changes hold in the end, if they come to rest in one pass, as caches do.
 
     What each pass leaves behind and none reads, such as attention maps, is there with the kind "left" and with what a
-    pass left. A plan does not make it, of which a warning is given.
-
-    Args:
-        changes: what a traced pass changed; without any nothing is run.
-
-    Raises:
-        ExecutionError: if an attribute would be stale in a step that a plan does, since a plan does not run forward.
+    pass left. A plan does not make it, of which a warning is given. Without ``changes`` of a traced pass nothing is
+    run. An ExecutionError if an attribute would be stale in a step that a plan does, since a plan does not run forward.
     """
     _require_own_inputs(model, changes)
     changes = {place: change for place, change in changes.items() if not isinstance(place[0], InputEntry)}

@@ -253,10 +253,7 @@ class Rematerialization:
         return self.planner.plan(self.model, args, kwargs, within=self.planner.budget or limit)
 
     def _budget_anew(self) -> Budget:
-        """The budget of what is planned anew: the bytes of the first plan, unless they were for another type or device.
-
-        The smallest budget is that of each step.
-        """
+        """The bytes of the first plan, unless for another type or device; the smallest budget is that of each step."""
         asked, state = self.planner.budget, self.first.state
         if is_smallest(asked) or (is_relative(asked) and state.lies_elsewhere(state.current())):
             return asked  # type: ignore[return-value]
@@ -299,10 +296,7 @@ class Rematerialization:
         return _COUNTS if broken.buffers & changed else _OTHER_CONTENT
 
     def _before_first_step(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Before the first step: plan anew where the loop has set up something since.
-
-        It may have added parameters, such as adapters, but taken none away.
-        """
+        """Plan anew where the loop has set up something since; it may have added parameters, but taken none away."""
         example, self.example = self.example, None
         if self._forward_was_replaced:
             self._forward_was_replaced = False

@@ -169,22 +169,13 @@ def _require_constant(loss: Loss | None) -> None:
 
 
 class ForwardAttribute:
-    """Gives ``forward`` of a rematerialized class, and takes what a loop assigns to it.
+    """Gives ``forward`` of a rematerialized class, which looks like the model's, and takes what a loop assigns to it.
 
     Libraries look at the parameters of forward to choose columns of a data set, and put forward into a function of
     their own, such as accelerate with autocast around it. What is assigned is the rematerialized model's alone: a call
     of it runs that function, and the forward that it got runs the plan. It has no ``__wrapped__``, so that who takes
-    such functions off again does not arrive at the model's own forward. What is assigned may also take the place of
-    the model's forward, and call it only for evaluation, as trl's SFTTrainer does: `renew` is for this.
-
-    Args:
-        model: whose forward it looks like.
-
-    >>> import inspect
-    >>> class Looked:
-    ...     forward = ForwardAttribute(nn.Linear(2, 2))
-    >>> inspect.signature(Looked.forward)
-    <Signature (self, /, input: torch.Tensor) -> torch.Tensor>
+    such functions off again does not arrive at the model's own forward. What is assigned may also take the place of the
+    model's forward, and call it only for evaluation, as trl's SFTTrainer does: `renew` is for this.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -266,14 +257,9 @@ _TRAINING_STEP = "training_step"
 
 
 def _requiring_plan(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method of a rematerialized class; a call refuses to train in which the module itself was not called.
+    """``training_step`` of the model's own class, which refuses to train in it where the module itself was not called.
 
-    Args:
-        method: ``training_step`` of the model's own class. It computes what it logs, so it is no part of a plan;
-            forward is.
-
-    Raises:
-        ExecutionError: of the method that is returned, if no plan ran, with what to do.
+    It computes what it logs, so it is no part of a plan; forward is.
     """
 
     @functools.wraps(method)

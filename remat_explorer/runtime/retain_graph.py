@@ -19,17 +19,7 @@ MAX_SOLVES = 11  # at most
 
 
 def retaining_peak(plan: Plan) -> int:
-    """Predicted peak of a step in bytes, resident bytes included, where nothing that the forward pass left is freed.
-
-    Raises:
-        ExecutionError: if the plan begins the backward pass before the forward pass is complete.
-
-    >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers import solve
-    >>> plan = solve(linear(8), budget=4).plan
-    >>> plan.peak, retaining_peak(plan)
-    (4, 6)
-    """
+    """Predicted peak of a step in bytes, resident bytes included, where nothing that the forward pass left is freed."""
     split, bytes_of = split_point(plan), plan.graph.value_bytes.tolist()
     peak, left = plan.peak, set(live_values_before(plan, split))
     held = plan.graph.resident_bytes + sum(bytes_of[value] for value in left)
@@ -50,16 +40,8 @@ def solve_within(graph: Graph, budget: Budget, solve_at: Callable[[Budget], Solu
     """A solution whose `retaining_peak` keeps to a budget, which is then the solution's own.
 
     The budget is asked for first, as one of the ordinary peak, and then others, the same for every budget of a graph,
-    from the largest down, until a schedule fits. That nothing cheaper fits is not proven.
-
-    Args:
-        graph: what to solve.
-        budget: as for `budget_of`, but "60%" is of the `retaining_peak` of keeping everything, and "smallest" the least
-            of all schedules that are looked at.
-        solve_at: solves for a budget of the ordinary peak.
-
-    Raises:
-        ExecutionError: if no such schedule is found, with the least that one needs that was.
+    from the largest down, until a schedule fits. That nothing cheaper fits is not proven. "60%" is of the
+    `retaining_peak` of keeping everything, "smallest" the least of all schedules that are looked at.
     """
     most, smallest = retaining_peak(Plan.of(checkpoint_all(graph))), minimum_budget(graph).known_feasible
     limit = None if is_smallest(budget) else _bytes_of(budget, most)

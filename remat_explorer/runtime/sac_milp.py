@@ -47,17 +47,11 @@ ROOT = "model"
 
 @dataclass(frozen=True)
 class Module:
-    """A module of the forward pass.
+    """A module of the forward pass."""
 
-    Attributes:
-        name: its path from the root, "model.blocks.0".
-        operations: ascending, those of the modules within included.
-        is_leaf: whether there is no module within.
-    """
-
-    name: str
-    operations: tuple[int, ...]
-    is_leaf: bool
+    name: str  # its path from the root, "model.blocks.0"
+    operations: tuple[int, ...]  # ascending, those of the modules within included
+    is_leaf: bool  # whether there is no module within
 
     @property
     def depth(self) -> int:
@@ -69,10 +63,6 @@ def modules_of(graph: Graph) -> tuple[Module, ...]:
     """The modules of a graph, each before those within it; the root and the layers where modules are unknown.
 
     Containers of layers alone have no forward pass, and are none.
-
-    >>> from remat_explorer.instances import linear
-    >>> [(module.name, module.is_leaf) for module in modules_of(linear(4))]
-    [('model', False), ('model.layer 0', False), ('model.layer 1', False)]
     """
     forward = forward_operations(graph)
     details = {k: graph.operations[k].details for k in forward}
@@ -106,18 +96,12 @@ def _is_list(
 
 @dataclass(frozen=True, eq=False)
 class ModuleMemory:
-    """Bytes of each operation of a step that keeps everything, int64 of shape (n,).
-
-    Attributes:
-        saved: forward values up to and with an operation that the backward pass reads.
-        temporary: gradients and workspace while an operation of the backward pass runs.
-        stays: values that stay to the end, from operations before it.
-    """
+    """Bytes of each operation of a step that keeps everything, int64 of shape (n,)."""
 
     graph: Graph
-    saved: np.ndarray
-    temporary: np.ndarray
-    stays: np.ndarray
+    saved: np.ndarray  # forward values up to and with an operation that the backward pass reads
+    temporary: np.ndarray  # gradients and workspace while an operation of the backward pass runs
+    stays: np.ndarray  # values that stay to the end, from operations before it
 
     @staticmethod
     def of(graph: Graph) -> ModuleMemory:
@@ -160,11 +144,7 @@ SCALED_COST = 1000.0  # ms of the whole step
 
 
 def sac_ilp() -> ModuleType:
-    """torch's module.
-
-    Raises:
-        SolverError: if pulp is not installed.
-    """
+    """torch's module; a SolverError if pulp is not installed."""
     try:
         return importlib.import_module("torch.distributed._tools.sac_ilp")
     except ImportError as error:
@@ -179,12 +159,7 @@ def memory_shares(graph: Graph) -> tuple[float, ...]:
 
 
 def solve_sac_milp(graph: Graph, budget: int, limits: Limits, memory_budget: float | None = None) -> Answer:
-    """The cheapest schedule that torch's program gives within the budget: for this budget, or for a smaller one.
-
-    >>> from remat_explorer.instances import linear
-    >>> solve_sac_milp(linear(9), 11, Limits()).schedule.cost  # everything fits
-    19.0
-    """
+    """The cheapest schedule that torch's program gives within the budget: for this budget, or for a smaller one."""
     share = budget / max(1, checkpoint_all_peak(graph))
     shares = [share, *(one for one in SHARES if one < share)] if memory_budget is None else [_share(memory_budget)]
     return cheapest_within(_candidates(graph, shares, lambda: limits.left / 2), budget, limits)
@@ -237,12 +212,7 @@ class _SacProgram:
         self._policies: dict[Any, list[int]] = {}
 
     def regions(self, share: float, seconds: float) -> list[Region] | None:
-        """The checkpoints for a budget, given as a share; None where torch's program has no solution.
-
-        Args:
-            share: of what keeping everything takes.
-            seconds: that the program may take.
-        """
+        """The checkpoints for a share of what keeping everything takes; None where torch's program has no solution."""
         with _within(seconds):
             decisions, _, peak = sac_ilp().sac_milp(self._tree(), share * SCALED_PEAK / 2**30)
             if peak < 0:

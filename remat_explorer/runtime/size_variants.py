@@ -45,21 +45,13 @@ _CALLER = 9  # from where a warning is given to the call of the model
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SizeVariants:
-    """Plans of one model for inputs of several sizes.
-
-    Attributes:
-        planner: how to plan.
-        model: as it is now.
-        plans: those that there are.
-        limit: the budget of inputs that are planned anew.
-        resolve: whether to search anew where a schedule cannot be carried over.
-    """
+    """Plans of one model for inputs of several sizes."""
 
     planner: StepPlanner
-    model: nn.Module
+    model: nn.Module  # as it is now
     plans: Sequence[TrainingPlan]
-    limit: Budget
-    resolve: bool
+    limit: Budget  # the budget of inputs that are planned anew
+    resolve: bool  # whether to search anew where a schedule cannot be carried over
 
     def plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TrainingPlan | None:
         """A plan for inputs of other sizes than those of all plans, or None for inputs that differ in more than sizes.
@@ -70,9 +62,6 @@ class SizeVariants:
         every plan, it is planned anew, with a warning, if there is a budget; bytes stay what they were.
 
         So it is, too, where the model keeps another tensor than it did, such as a mask for inputs of another size.
-
-        Raises:
-            ExecutionError: if a schedule cannot be carried over, and none shall be searched for; if none fits.
         """
         similar = self._similar_plans(args, kwargs)
         if not similar:
@@ -188,11 +177,6 @@ def differ_only_in_sizes(planned: Signature, now: Signature) -> bool:
     """Whether the inputs of two calls are alike but for the sizes and strides of tensors, which may be alike, too.
 
     Some may require no gradient now.
-
-    >>> import torch
-    >>> whole, part, flat = (Signature.of((x,), {}) for x in (torch.ones(4, 3), torch.ones(2, 5), torch.ones(12)))
-    >>> differ_only_in_sizes(whole, part), differ_only_in_sizes(whole, flat)
-    (True, False)
     """
     return (
         planned.nesting == now.nesting
@@ -202,13 +186,7 @@ def differ_only_in_sizes(planned: Signature, now: Signature) -> bool:
 
 
 def covers(planned: Signature, now: Signature) -> bool:
-    """Whether no dimension of an input is larger than in a plan's call, where they differ in sizes.
-
-    >>> import torch
-    >>> whole, part, other = (Signature.of((torch.ones(*size),), {}) for size in ((4, 3), (2, 3), (2, 5)))
-    >>> covers(whole, part), covers(part, whole), covers(whole, other)
-    (True, False, False)
-    """
+    """Whether no dimension of an input is larger than in a plan's call, where they differ in sizes."""
     layouts = ((a, b) for a, b in zip(planned.leaves, now.leaves, strict=True) if isinstance(a, Layout))
     return all(there >= here for a, b in layouts for there, here in zip(a.shape, b.shape, strict=True))
 
@@ -227,26 +205,14 @@ def carry_over_schedule(
 
     The two programs must have the same operations with the same dependencies, and no value may be larger, so that every
     rule that the schedule keeps for the one is kept for the other. The checker looks at it all the same, with the sizes
-    of the smaller step. Where keeping everything fits into the budget, that is the answer, since it costs no more.
+    of the smaller step. Where keeping everything fits into the budget, that is the answer if ``alone``, since it costs
+    no more; other processes, whose inputs may be larger, would wait for what this one does not gather again.
 
-    What is taken over and not measured: an operation is assumed to need at most the workspace that was measured for
-    its larger inputs, an output to take over a storage only if it does so there, and a storage that was found to be
-    larger than predicted to be no larger now. Costs stay those that were measured there, so only their shares mean
-    something, and nothing is proven about them.
-
-    Args:
-        solution: of the larger step, on its profiled graph, with a schedule.
-        larger, smaller: both steps as they were traced.
-        resident_bytes: what is there before the smaller step begins.
-        budget_means: "requested" or "reserved", as for `remat_explorer.solve`.
-        alone: whether nothing may be recomputed where everything fits; other processes, whose inputs may be larger,
-            would wait for what this one does not gather again.
-        state: bytes of a generator's state, as `state_bytes` gives them.
-        retain: whether what the forward pass leaves stays, as for `retaining_peak`.
-
-    Raises:
-        ExecutionError: if an operation is another one or a value is larger, with its name; or if the checker refuses
-            the schedule.
+    What is taken over and not measured: an operation is assumed to need at most the workspace that was measured for its
+    larger inputs, an output to take over a storage only if it does so there, and a storage that was found to be larger
+    than predicted to be no larger now. Costs stay those that were measured there, so only their shares mean something,
+    and nothing is proven about them. ``resident_bytes`` are there before the smaller step begins, and ``state`` is the
+    bytes of a generator's state.
     """
     require_same_operations(larger, smaller)
     states = [state if body.random else 0 for body in smaller.bodies]
@@ -272,12 +238,7 @@ def carry_over_schedule(
 
 
 def checkpoint_all_within(graph: Graph, budget: int, budget_means: str, retain: bool = False) -> Solution | None:
-    """The solution that recomputes nothing, if it fits into a budget; nothing is searched for.
-
-    >>> from remat_explorer.instances import linear
-    >>> checkpoint_all_within(linear(8), 9, "requested") is None, checkpoint_all_within(linear(8), 10, "requested").peak
-    (True, 10)
-    """
+    """The solution that recomputes nothing, if it fits into a budget; nothing is searched for."""
     schedule = checkpoint_all(graph)
     if _required_bytes(schedule, budget_means, retain) > budget:
         return None
@@ -292,11 +253,7 @@ def _required_bytes(schedule: Schedule, budget_means: str, retain: bool = False)
 
 
 def require_same_operations(larger: Program, smaller: Program) -> None:
-    """Refuse a step with other operations, or with a value that is larger.
-
-    Raises:
-        ExecutionError: naming the first operation or value in which they differ.
-    """
+    """Refuse a step with other operations, or with a value that is larger, naming the first."""
     for mine, theirs in zip(_operations(larger), _operations(smaller), strict=False):
         if mine[0] != theirs[0]:
             raise ExecutionError(f"the model computes {theirs[0]!r} where it computed {mine[0]!r} there")
@@ -323,16 +280,8 @@ def transfer_profile(
 ) -> Graph:
     """The graph of a smaller step with what was measured for a larger one, operation by operation.
 
-    Args:
-        measured: the profiled graph of the larger step.
-        larger, smaller: both as captured, with the same operations.
-        resident_bytes: of the smaller step.
-        states: for each operation the bytes of a generator's state that is read before it runs, or 0; smaller outputs
-            leave less room for it.
-
-    >>> from remat_explorer.instances import linear
-    >>> transfer_profile(linear(2), linear(2), linear(2), 7).resident_bytes
-    7
+    ``states`` has for each operation the bytes of a generator's state that is read before it runs, or 0; smaller
+    outputs leave less room for it.
     """
     sizes = tuple(
         small.bytes if real.bytes == large.bytes else max(small.bytes, real.bytes)

@@ -79,14 +79,7 @@ class StepPlanner:
     def plan(
         self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], within: Budget | None = None
     ) -> TrainingPlan:
-        """Plan a training step of ``model`` for these inputs.
-
-        Args:
-            within: a budget to solve for even if there is a solution, because the inputs are others.
-
-        Raises:
-            CaptureError, ExecutionError, SolutionError, QuantityError: as `remat_explorer.rematerialize`.
-        """
+        """Plan a training step; ``within`` is a budget to solve for even if there is a solution, of other inputs."""
         return self.plan_captured(self.capture(model, args, kwargs), within)
 
     def plan_captured(self, captured: CapturedStep, within: Budget | None = None) -> TrainingPlan:
@@ -108,14 +101,7 @@ class StepPlanner:
     def capture(
         self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], like: Program | None = None
     ) -> CapturedStep:
-        """Trace a training step, which takes no memory and runs no kernels.
-
-        Args:
-            like: the same step with inputs of other sizes.
-
-        Raises:
-            CaptureError, ExecutionError: as `remat_explorer.rematerialize`.
-        """
+        """Trace a training step, without memory or kernels; ``like`` is the same with inputs of other sizes."""
         require_plannable(model)
         program = trace(model, args, kwargs, self.loss, options=self._options(), like=like)
         require_registered(model, program)
@@ -171,22 +157,16 @@ class StepPlanner:
 
 @dataclass(frozen=True, eq=False)
 class CapturedStep:
-    """A training step of a model for some inputs, traced once; no kernel has run.
-
-    Attributes:
-        settled: what the attributes that forward fills hold after it.
-        retain_graph: whether its plans are for several backward passes.
-        processes: those that hold the model together, if it is sharded.
-    """
+    """A training step of a model for some inputs, traced once; no kernel has run."""
 
     model: nn.Module
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     loss: Loss | None
     program: Program
-    settled: Mapping[Place, Snapshot]
-    retain_graph: bool = False
-    processes: ProcessGroup | None = None
+    settled: Mapping[Place, Snapshot]  # what the attributes that forward fills hold after it
+    retain_graph: bool = False  # whether its plans are for several backward passes
+    processes: ProcessGroup | None = None  # those that hold the model together, if it is sharded
 
     @property
     def device(self) -> torch.device:
@@ -194,11 +174,7 @@ class CapturedStep:
         return next(self.model.parameters()).device
 
     def plan_with(self, solution: Solution, measured: bool = True) -> TrainingPlan:
-        """The code of a solution of this step.
-
-        Raises:
-            ExecutionError: if its plan cannot be taken apart into a forward and a backward pass.
-        """
+        """The code of a solution; an ExecutionError if its plan cannot be parted into a forward and a backward pass."""
         assert solution.plan is not None
         assert self.program.reads is not None
         signature = Signature.of(self.args, self.kwargs, self.model)
@@ -210,24 +186,16 @@ class CapturedStep:
 
 @dataclass(frozen=True, eq=False)
 class TrainingPlan:
-    """A solution, the code that executes it, and what it was made for.
+    """A solution, the code that executes it, and what it was made for."""
 
-    Attributes:
-        signature, paths, convention: of the call that it was made for, what its inputs are called, and how they came.
-        state: of the model.
-        measured: whether the workspace of its operations was measured for these inputs, and not carried over from
-            larger ones.
-        processes: those that run it together, if the model is sharded.
-    """
-
-    signature: Signature
-    paths: tuple[str, ...]
-    convention: CallingConvention
-    state: ModelState
+    signature: Signature  # of the call that it was made for
+    paths: tuple[str, ...]  # what the inputs of that call are called
+    convention: CallingConvention  # how they came
+    state: ModelState  # of the model
     solution: Solution
     code: ForwardBackward
-    measured: bool = True
-    processes: ProcessGroup | None = None
+    measured: bool = True  # whether workspace was measured for these inputs, not for larger ones
+    processes: ProcessGroup | None = None  # those that run it together, if the model is sharded
 
     @cached_property
     def left_tensors(self) -> dict[Place, Snapshot]:
@@ -252,13 +220,7 @@ _Plan = TypeVar("_Plan")
 def solve_on_first_process(processes: ProcessGroup | None, graph: Graph, search: Callable[[], Solution]) -> Solution:
     """What ``search`` gives on the first process, checked again on each; here, if there is only one.
 
-    Args:
-        processes: those that take part, or None.
-        graph: of the step, the same on each.
-        search: finds a solution of ``graph``.
-
-    Raises:
-        Exception: on every process, what ``search`` has raised on the first one.
+    ``graph`` is the same on each process, and each raises what ``search`` has raised on the first one.
     """
     if processes is None:
         return search()
@@ -297,14 +259,7 @@ def collectives_digest(plan: Plan, program: Program) -> int:
 def agree_on_plan(processes: ProcessGroup, planning: Callable[[], _Plan], digest: Callable[[_Plan], int]) -> _Plan:
     """The plan of a step, after every process has found one with the same collectives in the same order.
 
-    Args:
-        processes: those that take part.
-        planning: finds the plan of this process, alone or together with the others.
-        digest: of a plan, as `collectives_digest` gives it.
-
-    Raises:
-        DisagreementError: on every process, if another process has none, or one with other collectives.
-        Exception: what ``planning`` raises.
+    A DisagreementError on every process if another one has no plan, or one with other collectives.
     """
     try:
         planned = planning()

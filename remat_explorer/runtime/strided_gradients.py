@@ -103,11 +103,7 @@ _ANY_STRIDES = frozenset(
 
 
 def takes_any_strides(target: Callable[..., Any]) -> bool:
-    """Whether a call computes the same from tensors in other strides, up to the order in which it adds.
-
-    >>> takes_any_strides(aten.mm.default), takes_any_strides(aten.native_group_norm_backward.default)
-    (True, False)
-    """
+    """Whether a call computes the same from tensors in other strides, up to the order in which it adds."""
     if not isinstance(target, OpOverload) or target in BOUND_TO_STRIDES:
         return False
     if target.namespace != "aten":
@@ -124,11 +120,7 @@ def may_alias(target: Callable[..., Any]) -> bool:
 
 
 def with_strides(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
-    """The tensor itself if it has these strides, where sizes are not 1, else a copy that has them.
-
-    >>> with_strides(torch.ones(()).expand(2, 3), (3, 1)).stride()
-    (3, 1)
-    """
+    """The tensor itself if it has these strides, where sizes are not 1, else a copy that has them."""
     sides = zip(tensor.shape, tensor.stride(), strides, strict=True)
     if all(size == 1 or mine == wanted for size, mine, wanted in sides):
         return tensor
@@ -137,23 +129,14 @@ def with_strides(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
 
 
 def share_memory(first: Any, second: Any) -> bool:
-    """Whether both are tensors in one storage.
-
-    >>> share_memory(torch.ones(2), torch.ones(2))
-    False
-    """
+    """Whether both are tensors in one storage."""
     if not isinstance(first, torch.Tensor) or not isinstance(second, torch.Tensor):
         return False
     return first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
 
 
 def copy_if_shared(result: torch.Tensor, others: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The result, or a copy where it shares memory with one of ``others``.
-
-    >>> gradient = torch.ones(2, 2)
-    >>> share_memory(copy_if_shared(gradient.t(), [gradient]), gradient)
-    False
-    """
+    """The result, or a copy where it shares memory with one of ``others``."""
     if any(share_memory(result, other) for other in others):
         return result.clone(memory_format=torch.contiguous_format)
     return result
@@ -163,11 +146,7 @@ _PLAIN = {in_place: plain for plain, in_place in IN_PLACE.items()}
 
 
 def overwriting(target: Callable[..., Any]) -> Overwriting | None:
-    """What a call of a body overwrites, and which call takes new memory instead; None of one that overwrites nothing.
-
-    >>> print(overwriting(torch.ops.aten.relu_.default))
-    aten.relu.default over argument 0
-    """
+    """What a call of a body overwrites, and which call takes new memory instead; None if it overwrites nothing."""
     if isinstance(target, Overwriting):
         return target
     return Overwriting(_PLAIN[target]) if target in _PLAIN else None  # type: ignore[index]
@@ -186,10 +165,6 @@ def write_over(
     It must stay if one of ``rivals`` is in the same memory. It also stays where operands of one shape have different
     strides: the result of the plain call may then have the strides of another one, in a sum those of the first, which
     is the second of ``args`` if they are ``swapped``.
-
-    >>> gradient = torch.ones(2)
-    >>> write_over(torch.ops.aten.neg.default, 0, False, [gradient], [gradient], {}), gradient
-    (tensor([-1., -1.]), tensor([1., 1.]))
     """
     operand = args[position]
     others = [arg for arg in args if isinstance(arg, torch.Tensor) and arg.shape == operand.shape]

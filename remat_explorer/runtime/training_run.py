@@ -26,11 +26,7 @@ _RAN = (
 class TrainingRun:
     """One forward pass and the backward pass that belongs to it.
 
-    Args:
-        code: what runs.
-        model: whose parameters and buffers are read; new buffer contents are written when the forward pass ends.
-        tensors: the plain inputs, as `TrainingStep.tensors` gives them.
-        handovers: how many handovers of gradients are wanted.
+    Parameters and buffers are read from ``model``; new buffer contents are written when the forward pass ends.
     """
 
     def __init__(
@@ -52,11 +48,7 @@ class TrainingRun:
         return not self._over
 
     def forward(self) -> list[torch.Tensor]:
-        """Run the forward pass; every output.
-
-        Raises:
-            ExecutionError: if memory runs out, with the statement where it did.
-        """
+        """Run the forward pass; every output. An ExecutionError names the statement where memory ran out."""
         code = self.code
         with no_autocast(), torch.no_grad(), explain_oom(code.plan, self._forget):
             results, self._saved = code.forward(self._residents)
@@ -76,12 +68,8 @@ class TrainingRun:
     def backward(self, tangents: dict[int, torch.Tensor | None]) -> list[torch.Tensor | None]:
         """Begin the backward pass; what `advance` gives for the first handover.
 
-        Args:
-            tangents: gradients of outputs, by the number of the output; None for an output that was not used.
-
-        Raises:
-            ExecutionError: if it ran already, if something that it needs was written to since the forward pass, or if
-                memory runs out.
+        ``tangents`` are gradients by the number of the output, None of one that was not used. An ExecutionError if it
+        ran already, if something that it needs was written to since the forward pass, or if memory runs out.
         """
         code = self.code
         if self._over:
@@ -113,14 +101,10 @@ class TrainingRun:
         return self.advance(0)
 
     def advance(self, handover: int) -> list[torch.Tensor | None]:
-        """Run the backward pass up to a handover; the gradients of that, None of one that none leads to.
+        """Run the backward pass up to the next handover; the gradients of that, None of one that none leads to.
 
-        Args:
-            handover: the number of the handover after the last one.
-
-        Raises:
-            ExecutionError: if the backward pass has failed before, one of its parameters was written to, or memory
-                runs out.
+        An ExecutionError if the backward pass has failed before, one of its parameters was written to, or memory runs
+        out.
         """
         running, self._running = self._running, None
         if running is None:
@@ -227,11 +211,7 @@ class PlannedStep(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *tangents: torch.Tensor | None) -> Any:
-        """The gradients of the first handover, in its order.
-
-        Raises:
-            ExecutionError: as `TrainingRun.backward`, and if gradients shall have gradients.
-        """
+        """The gradients of the first handover, in its order; an ExecutionError if gradients shall have gradients."""
         if torch.is_grad_enabled():
             raise ExecutionError(
                 "create_graph=True asks for gradients of gradients, which a plan does not compute; call the model that "
@@ -271,12 +251,7 @@ def train(
 ) -> list[torch.Tensor]:
     """Every output of a forward pass, tied for autograd to the parameters of ``model``, and to inputs.
 
-    Args:
-        code: what runs.
-        model: whose parameters and buffers are read.
-        tensors: the plain inputs, as `TrainingStep.tensors` gives them.
-        inputs: the same as autograd knows them; those that require no gradient get none.
-        note: called with the run before it begins.
+    ``inputs`` are ``tensors`` as autograd knows them; ``note`` is called with the run before it begins.
     """
     given = tensors if inputs is None else inputs
 

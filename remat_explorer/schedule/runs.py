@@ -124,24 +124,12 @@ def row_lists(rows: int, row: np.ndarray, column: np.ndarray) -> bytes:
     """What each row of a matrix names: how many rows there are, how many columns each names, and these, row by row.
 
     Little-endian 32-bit numbers.
-
-    Args:
-        rows: of the matrix.
-        row, column: what is named, ascending by row.
-
-    >>> np.frombuffer(row_lists(3, np.array([0, 0, 2]), np.array([1, 4, 0])), "<u4").tolist()
-    [3, 2, 0, 1, 1, 4, 0]
     """
     return np.concatenate([[rows], np.bincount(row, minlength=rows), column]).astype("<u4").tobytes()
 
 
 class RetainedInto:
-    """Whether a value is retained into a stage, asked for stages that never decrease.
-
-    >>> into = RetainedInto(Retained.of([(0, 1, 2), (0, 5, 6)]), 1)
-    >>> [into(0, t) for t in range(8)]
-    [False, True, True, False, False, True, True, False]
-    """
+    """Whether a value is retained into a stage, asked for stages that never decrease."""
 
     def __init__(self, retained: Retained, values: int) -> None:
         self._next = np.searchsorted(retained.value, np.arange(values)).tolist()
@@ -158,12 +146,7 @@ class RetainedInto:
 
 
 def malformed(graph: Graph, stages: int, computations: Computations, retained: Retained) -> str | None:
-    """What is no entry of R or run of S at all, in words, or None.
-
-    >>> from remat_explorer.instances import linear
-    >>> malformed(linear(1), 3, Computations.of([(0, 0, 2)]), Retained.of([]))
-    "'v0' has no implementation 2"
-    """
+    """What is no entry of R or run of S at all, in words, or None."""
     (stage, operation, code), (value, first, last) = computations, retained
     cells, n = stage * graph.n + operation, graph.n
     if ((stage < 0) | (stage >= stages) | (operation < 0) | (operation >= n)).any() or (np.diff(cells) <= 0).any():
@@ -250,17 +233,11 @@ def _out_of_place(graph: Graph, rows: list[tuple[int, int, int]]) -> str | None:
 
 
 class Held(NamedTuple):
-    """Bytes in use, resident bytes included; they change only where something is computed.
+    """Bytes in use, resident bytes included; they change only where something is computed."""
 
-    Attributes:
-        start: when each stage begins, int64 of shape (stages,).
-        during: while each computation runs, outputs and workspace included, int64 of shape (computations,).
-        after: once it is done and what nobody needs is freed, int64 of shape (computations,).
-    """
-
-    start: np.ndarray
-    during: np.ndarray
-    after: np.ndarray
+    start: np.ndarray  # when each stage begins, int64 of shape (stages,)
+    during: np.ndarray  # while each computation runs, outputs and workspace included, int64 of shape (computations,)
+    after: np.ndarray  # once it is done and what nobody needs is freed, int64 of shape (computations,)
 
 
 def held_bytes(graph: Graph, stages: int, computations: Computations, retained: Retained) -> Held:
@@ -339,11 +316,6 @@ def leanest(graph: Graph, stages: int, computations: Computations) -> tuple[Comp
     is computed is retained from the next stage up to that one, so (1c) is tight. Persistent values are retained from
     their first computation to the end. A value that is read and never computed before is retained from stage 0 on,
     which `violation` reports.
-
-    >>> from remat_explorer.instances import linear
-    >>> keep, retained = leanest(linear(1), 3, Computations.of([(0, 0, 1), (1, 0, 1), (1, 1, 1), (2, 2, 1)]))
-    >>> keep.rows(), retained.rows()
-    ([(0, 0, 1), (1, 0, 1), (1, 1, 1), (2, 2, 1)], [(0, 2, 2), (1, 2, 2)])
     """
     rows, persistent = computations.rows(), graph.persistent.tolist()
     first = {k: t for t, k, _ in reversed(rows)}

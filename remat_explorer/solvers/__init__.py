@@ -42,10 +42,12 @@ from remat_explorer.solvers.method import (
     write_options,
 )
 from remat_explorer.solvers.methods.checkmate_approx import EPSILON, THRESHOLD
+from remat_explorer.solvers.methods.checkpoint_sequential import METHOD as CHECKPOINT_SEQUENTIAL
 from remat_explorer.solvers.methods.checkpoint_sequential import blocks, checkpoint_sequential_candidates
 from remat_explorer.solvers.methods.chen import AP_GREEDY, AP_SQRT_N, articulation_split_points, require_chain
 from remat_explorer.solvers.methods.griewank import binomial_schedule, forward_steps
 from remat_explorer.solvers.methods.regions import Region, forward_operations, layers_of, needed_values
+from remat_explorer.solvers.methods.rotor import METHOD as ROTOR
 from remat_explorer.solvers.methods.two_phase_rounding import (
     Scatter,
     minimal_row,
@@ -61,7 +63,6 @@ from remat_explorer.solvers.monet.selections import Selection, default_selection
 from remat_explorer.solvers.persistent.block_chain import chain_of
 from remat_explorer.solvers.registry import DEFAULTS, STRATEGIES, default_strategy, method_of
 from remat_explorer.solvers.relaxation import Relaxation, relax
-from remat_explorer.solvers.search.compilation import folder, is_compiled, warm_up
 from remat_explorer.solvers.search.planner import load_search, plan_schedule
 from remat_explorer.solvers.solution import (
     REQUESTED,

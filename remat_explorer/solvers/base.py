@@ -167,11 +167,7 @@ class Answer:
 
 
 def time_limit_of(seconds: float) -> str:
-    """A time limit as what ended a search.
-
-    >>> time_limit_of(60)
-    'the time limit of 60.0 s'
-    """
+    """A time limit as what ended a search."""
     return f"the time limit of {format_seconds(seconds)}"
 
 
@@ -180,23 +176,7 @@ Strategy = Callable[..., Answer]
 
 
 class Incumbent:
-    """What a search knows so far; it only gets better. Two threads may work on it at once.
-
-    Args:
-        limits: whom to tell of each better schedule.
-        schedule: one within the budget that is known already, or None.
-        bound: a lower bound on the cost that is known already.
-
-    >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.base import checkpoint_all
-    >>> known = Incumbent(Limits(report=lambda progress: print(progress.doing, progress.cost)), bound=17.0)
-    >>> known.keep(checkpoint_all(linear(8)))
-    found a better schedule 17.0
-    >>> known.keep(checkpoint_all(linear(8)))
-    >>> known.raise_bound(16.0)
-    >>> known.gap
-    0.0
-    """
+    """What a search knows so far; it only gets better. Two threads may work on it at once."""
 
     def __init__(self, limits: Limits, schedule: Schedule | None = None, bound: float = 0.0) -> None:
         self._limits, self._lock = limits, Lock()
@@ -256,12 +236,7 @@ class Incumbent:
 class Search:
     """What searches share: steps until the answer is settled or the time is up, and a second thread.
 
-    Args:
-        incumbent: through which what the steps report goes; None for a search that tells by itself.
-
-    Attributes:
-        limits: of the steps; with one thread where they report through the incumbent.
-        second_thread: whether there is another one.
+    ``incumbent`` is None for a search that tells by itself.
     """
 
     def __init__(self, limits: Limits, incumbent: Incumbent | None = None) -> None:
@@ -313,12 +288,7 @@ def checkpoint_all(graph: Graph) -> Schedule:
 
 
 def least_cost(graph: Graph) -> float:
-    """Cost of running every mandatory operation once, each in its cheapest implementation; no schedule costs less.
-
-    >>> from remat_explorer.instances import linear
-    >>> least_cost(linear(8))
-    17.0
-    """
+    """Cost of running every mandatory operation once, each in its cheapest implementation; no schedule costs less."""
     return float(sum(min(way.cost for way in graph.operations[k].implementations) for k in graph.mandatory))
 
 

@@ -53,26 +53,15 @@ _KEYS = ("format", "version", "key", "graph", "time_limit", "threads", "solution
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """What a solve is asked.
-
-    Attributes:
-        graph: the training graph.
-        budget: bytes, resident bytes included.
-        strategy: a key of `STRATEGIES`.
-        solver: a key of `BACKENDS`.
-        time_limit: seconds of wall time; what was not proven within them may be with more.
-        threads: of the back end; the same holds for them.
-        options: further arguments of `solve` on which the answer depends, where they differ from their defaults; of a
-            collection of names, such as of implementations, the order does not matter.
-    """
+    """What a solve is asked."""
 
     graph: Graph
-    budget: int
+    budget: int  # bytes, resident bytes included
     strategy: str
     solver: str
-    time_limit: float
+    time_limit: float  # seconds of wall time; what was not proven within them may be with more
     threads: int = 1
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)  # on which the answer depends, where not the defaults
 
     def __post_init__(self) -> None:
         collections = list, tuple, set, frozenset
@@ -127,10 +116,6 @@ def load_solution(question: Question) -> Solution | None:
     What is optimal or infeasible is so for any time limit. Another answer counts only if the search for it had at
     least as much time, and as many threads, as the question gives; where a cheaper schedule is kept for another
     question, the answer has that.
-
-    >>> from remat_explorer.instances import linear
-    >>> load_solution(Question(linear(8), 4, "guessing", "highs", 60.0)) is None
-    True
     """
     kept = _read(question)
     if kept is None or not (kept.conclusive or kept.had_as_much_as(question)):
@@ -144,16 +129,7 @@ def load_solution(question: Question) -> Solution | None:
 def known_answer(question: Question, known: Answer | None = None, cache: bool = True) -> Answer:
     """What a search for an answer begins with: the cheapest schedule that is known, checked, and a lower bound.
 
-    Args:
-        question: of a strategy that claims to find the cheapest schedule; a heuristic begins with nothing.
-        known: a schedule and a bound that the caller knows of, if any.
-        cache: whether what is kept for this graph counts, too.
-
-    >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.base import checkpoint_all
-    >>> chain, all_kept = linear(8), checkpoint_all(linear(8))
-    >>> known_answer(Question(chain, 10, "optimal", "highs", 60.0), Answer(all_kept), cache=False).schedule is all_kept
-    True
+    A heuristic, which does not claim to find the cheapest schedule, begins with nothing.
     """
     method = method_of(question.strategy)
     if method is None or not method.complete:
@@ -172,10 +148,8 @@ def known_answer(question: Question, known: Answer | None = None, cache: bool = 
 def no_worse(solution: Solution, known: Schedule | None) -> Solution:
     """A solution with a schedule that was known before, if it has none that is cheaper; its words say so.
 
-    Args:
-        solution: of a strategy that claims to find the cheapest schedule.
-        known: the schedule of `known_answer`, or None. Where the strategy proves that its own schedules are all dearer,
-            it is none of them, and the solution stays as it is.
+    Where the strategy proves that its own schedules are all dearer, the known one is none of them, and the solution
+    stays as it is.
     """
     cost, bound = solution.cost, solution.lower_bound
     if known is None or solution.status is Status.INFEASIBLE or (cost is not None and cost < known.cost):
@@ -191,10 +165,8 @@ def no_worse(solution: Solution, known: Schedule | None) -> Solution:
 def store_solution(question: Question, solution: Solution) -> str:
     """Keep an answer, or what it adds to one of a longer search that is kept already; atomically, or not at all.
 
-    What is kept never gets worse: a dearer schedule or a lower bound does not replace a better one.
-
-    Returns:
-        A sentence that says why it could not be kept, or "". Nothing is raised: the solution is what matters.
+    What is kept never gets worse: a dearer schedule or a lower bound does not replace a better one. Returns a sentence
+    that says why it could not be kept, or "". Nothing is raised: the solution is what matters.
     """
     try:
         kept, like = _read(question), question

@@ -26,17 +26,9 @@ MOST_SPLITS = 100  # more than two parts gained nothing wherever it was tried
 class StageRows:
     """Which operations each row of R may compute.
 
-    Attributes:
-        n: number of operations.
-        splits: parts of a stage, each a row of R; stage t, which ends with the first run of operation t, is the rows
-            t * splits to (t + 1) * splits - 1 (arXiv 1910.02653v1, section 4.10).
-        partitioned: whether (8a) to (8c) hold; without them there are n rows, and each may compute everything.
-
-    Raises:
-        SolverError: quoting ``splits``, if it is no whole number from 1 to `MOST_SPLITS`.
-
-    >>> StageRows(4, splits=2).count
-    8
+    Stage t, which ends with the first run of operation t, is the rows t * splits to (t + 1) * splits - 1 (arXiv
+    1910.02653v1, section 4.10). Where (8a) to (8c) do not hold, it is not ``partitioned``: there are n rows, and each
+    may compute everything.
     """
 
     n: int
@@ -69,15 +61,9 @@ class StageRows:
 class CheckmateProblem:
     """The columns and rows of problem (9) for one graph and one budget.
 
-    Args:
-        rows: what each row may compute; n frontier-advancing stages if it is left out.
-
-    Attributes:
-        R, S: column numbers of shape (rows, n) and (rows, groups), -1 where the variable is fixed to 0.
-        D: column numbers of shape (rows, n): whether operation k, which has persistent outputs, has run before the
-            row; -1 elsewhere. Frontier-advancing stages need no such variable, since operation k has run from stage
-            k + 1 on.
-        cost_scale: the objective is costs times this, so that the mean cost is 1.
+    R and S are column numbers of shape (rows, n) and (rows, groups), -1 where the variable is fixed to 0. D, of shape
+    (rows, n), says whether operation k, which has persistent outputs, has run before the row. Frontier-advancing stages
+    need no such variable, since operation k has run from stage k + 1 on. Costs are scaled so that their mean is 1.
     """
 
     def __init__(self, condensed: Condensed, budget: int, milp: Milp, rows: StageRows | None = None) -> None:

@@ -204,22 +204,12 @@ def largest_operation(graph: Graph) -> tuple[int, int]:
 
 
 def smallest_budget_with_stages(graph: Graph) -> int:
-    """Bytes below which no schedule with stages fits; resident bytes where operations have several implementations.
-
-    >>> from remat_explorer.instances import linear
-    >>> smallest_budget_with_stages(linear(8))
-    3
-    """
+    """Bytes below which no schedule with stages fits; resident bytes where operations have several implementations."""
     return graph.resident_bytes if graph.has_choices else largest_operation(graph)[1]
 
 
 def smallest_budget_without_stages(graph: Graph) -> int:
-    """The same without stages: the persistent outputs of earlier operations may still be to come, and do not count.
-
-    >>> from remat_explorer.instances import linear
-    >>> smallest_budget_without_stages(linear(8))
-    3
-    """
+    """The same without stages: the persistent outputs of earlier operations may still be to come, and do not count."""
     if graph.has_choices:
         return graph.resident_bytes
     condensed = Condensed.of(graph)

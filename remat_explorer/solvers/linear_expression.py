@@ -17,16 +17,7 @@ ABSENT, PRESENT = -1, -2  # in arrays of column numbers: the constants 0 and 1
 
 
 class LinearExpression(NamedTuple):
-    """constant + sum of weight times column.
-
-    Attributes:
-        constant: its value where all columns are 0.
-        columns: by number; one that occurs twice counts with the sum of its weights.
-        weights: of the columns.
-
-    >>> LinearExpression(1.0) - LinearExpression.of(4)
-    LinearExpression(constant=1.0, columns=(4,), weights=(-1.0,))
-    """
+    """constant + sum of weight times column; a column that occurs twice counts with the sum of its weights."""
 
     constant: float = 0.0
     columns: tuple[int, ...] = ()
@@ -65,11 +56,7 @@ ZERO, ONE = LinearExpression(), LinearExpression(1.0)
 
 
 def total(parts: Iterable[LinearExpression]) -> LinearExpression:
-    """The sum of expressions.
-
-    >>> total([LinearExpression.of(0), LinearExpression(2.0)])
-    LinearExpression(constant=2.0, columns=(0,), weights=(1.0,))
-    """
+    """The sum of expressions."""
     constant: float = 0.0
     columns: list[int] = []
     weights: list[float] = []
@@ -84,9 +71,6 @@ def single_columns(expressions: Sequence[LinearExpression]) -> np.ndarray:
     """Expressions of at most one column as rows of (constant, column, weight), float of shape (expressions, 3).
 
     The column is -1 where there is none.
-
-    >>> single_columns([ONE, ONE - LinearExpression.of(4)]).tolist()
-    [[1.0, -1.0, 0.0], [1.0, 4.0, -1.0]]
     """
     rows = [
         (constant, columns[0], weights[0]) if columns else (constant, -1, 0.0)
@@ -96,14 +80,7 @@ def single_columns(expressions: Sequence[LinearExpression]) -> np.ndarray:
 
 
 def require(milp: Milp, parts: Iterable[tuple[float, LinearExpression]], sense: Sense, right: float = 0.0) -> int:
-    """Add the row ``sum of weights times expressions, sense, right`` and return its number.
-
-    >>> milp = Milp()
-    >>> milp.column(cost=-1.0), require(milp, [(2.0, LinearExpression.of(0)), (1.0, ONE)], "<", 2)
-    (0, 0)
-    >>> milp.solve().objective
-    -0.5
-    """
+    """Add the row ``sum of weights times expressions, sense, right`` and return its number."""
     columns: list[int] = []
     weights: list[float] = []
     for factor, (constant, columns_of_part, weights_of_part) in parts:
@@ -117,17 +94,7 @@ def require(milp: Milp, parts: Iterable[tuple[float, LinearExpression]], sense: 
 def require_columns(milp: Milp, parts: Iterable[tuple[float, int]], sense: Sense, right: float = 0.0) -> int:
     """Add the row ``sum of weights times columns, sense, right`` and return its number.
 
-    Args:
-        milp: the problem.
-        parts: weights and column numbers, where `ABSENT` stands for 0 and `PRESENT` for 1.
-        sense: "<", ">" or "=".
-        right: of the row.
-
-    >>> milp = Milp()
-    >>> milp.column(cost=1.0), require_columns(milp, [(2.0, 0), (3.0, ABSENT), (1.0, PRESENT)], ">", 2)
-    (0, 0)
-    >>> milp.solve().objective
-    0.5
+    `ABSENT` stands for 0 and `PRESENT` for 1.
     """
     columns: list[int] = []
     weights: list[float] = []
@@ -143,14 +110,7 @@ def require_columns(milp: Milp, parts: Iterable[tuple[float, int]], sense: Sense
 
 
 def require_at_most(milp: Milp, less: LinearExpression, more: LinearExpression) -> None:
-    """Add the row ``less <= more``, unless it holds wherever all columns are between 0 and 1.
-
-    >>> milp = Milp()
-    >>> column = LinearExpression.of(milp.column())
-    >>> require_at_most(milp, column, ONE)
-    >>> milp.rows
-    0
-    """
+    """Add the row ``less <= more``, unless it holds wherever all columns are between 0 and 1."""
     weights: dict[int, float] = {}
     for factor, side in ((1.0, less), (-1.0, more)):
         for column, weight in zip(side.columns, side.weights, strict=True):

@@ -78,10 +78,8 @@ class BackgroundSweep(StrEnum):
 class Together:
     """How several budgets of a sweep share one search.
 
-    Attributes:
-        plan: graph, budgets in bytes, ascending, and limits in; a first answer for each budget out.
-        solve: graph, budgets, schedules to begin with wherever they fit, limits, and whether ``plan`` has run; an
-            answer for each budget.
+    ``plan`` makes a first answer for each budget, ascending; ``solve`` takes schedules to begin with wherever they fit,
+    and whether ``plan`` has run.
     """
 
     plan: Callable[[Graph, Sequence[int], Limits], Sequence[Answer]]
@@ -200,17 +198,7 @@ class Method:
 
 
 def cheapest_within(candidates: Iterator[Candidate], budget: int, limits: Limits) -> Answer:
-    """The cheapest of a method's schedules whose plan fits into the budget; no bound, since it proves nothing.
-
-    Args:
-        candidates: tried one after the other until the time is up.
-
-    >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.base import checkpoint_all
-    >>> both = [Candidate(checkpoint_all(linear(4)))]
-    >>> cheapest_within(iter(both), 100, Limits()).schedule.cost, cheapest_within(iter(both), 2, Limits()).schedule
-    (9.0, None)
-    """
+    """The cheapest of a method's schedules whose plan fits into the budget; no bound, since it proves nothing."""
     best: Schedule | None = None
     for candidate in candidates:
         cheaper = best is None or candidate.schedule.cost < best.cost
@@ -223,14 +211,7 @@ def cheapest_within(candidates: Iterator[Candidate], budget: int, limits: Limits
 
 
 def within_budget(candidates: Callable[..., Iterator[Candidate]]) -> Strategy:
-    """The strategy that takes the cheapest candidate that fits into the budget; its options are the candidates' own.
-
-    >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.base import checkpoint_all
-    >>> everything = within_budget(lambda graph: iter([Candidate(checkpoint_all(graph))]))
-    >>> everything(linear(4), 100, Limits()).schedule.cost
-    9.0
-    """
+    """The strategy that takes the cheapest candidate that fits into the budget; its options are the candidates' own."""
 
     def strategy(graph: Graph, budget: int, limits: Limits, **options: Any) -> Answer:
         return cheapest_within(candidates(graph, **options), budget, limits)
@@ -239,16 +220,7 @@ def within_budget(candidates: Callable[..., Iterator[Candidate]]) -> Strategy:
 
 
 def whole_number(name: str, given: float, least: int, unit: str) -> int:
-    """An option that counts something.
-
-    Raises:
-        SolverError: quoting it, if it is no integer of at least ``least``.
-
-    >>> whole_number("slots", 0, 1, "states")
-    Traceback (most recent call last):
-        ...
-    remat_explorer.errors.SolverError: slots is 0; give a whole number of states, at least 1
-    """
+    """An option that counts something, at least ``least``."""
     number = isinstance(given, int | float) and not isinstance(given, bool)
     if not number or given != given // 1 or given < least:
         raise SolverError(f"{name} is {shown(given)}; give a whole number of {unit}, at least {least}")
@@ -339,32 +311,19 @@ def default_options(method: Method) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class TableOneRow:
-    """What is to be known of a strategy.
+    """What is to be known of a strategy."""
 
-    Attributes:
-        summary: what it does; of one that cannot be loaded, why not, and the rest is empty.
-        general_graphs, cost_aware, memory_aware: "yes", "partly" or "no", as in `Method`.
-        knob: the option that turns it, or "".
-        knob_meaning: what that is, with its range.
-        options: its other options.
-        source: authors, year and section.
-    """
-
-    summary: str
-    general_graphs: str = ""
+    summary: str  # what it does; of one that cannot be loaded, why not, and the rest is empty
+    general_graphs: str = ""  # this and the next two are "yes", "partly" or "no", as in `Method`
     cost_aware: str = ""
     memory_aware: str = ""
-    knob: str = ""
-    knob_meaning: str = ""
-    options: tuple[str, ...] = ()
-    source: str = ""
+    knob: str = ""  # the option that turns it, or ""
+    knob_meaning: str = ""  # what that is, with its range
+    options: tuple[str, ...] = ()  # its other options
+    source: str = ""  # authors, year and section
 
     def describe(self) -> str:
-        """The row as sentences: what the strategy does, what turns it, and where it comes from.
-
-        >>> TableOneRow("it forgets everything", source="Lethe").describe()
-        'it forgets everything. Source: Lethe.'
-        """
+        """The row as sentences: what the strategy does, what turns it, and where it comes from."""
         knob = f" Knob: {self.knob}, {self.knob_meaning}." if self.knob else ""
         return f"{self.summary}.{knob}" + (f" Source: {self.source}." if self.source else "")
 

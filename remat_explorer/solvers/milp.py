@@ -34,26 +34,15 @@ from remat_explorer.errors import SolverError, UnknownNameError
 
 @dataclass(frozen=True)
 class Backend:
-    """One MILP solver.
+    """One MILP solver."""
 
-    Attributes:
-        name: the solver's own spelling, for people.
-        mip_name: the name that python-mip expects.
-        prints: whether it writes to standard output although it is told not to.
-        clock_runs_on: whether its time limit for linear programs counts from the first solve of a model on.
-        keeps_threads: whether it keeps its threads for the next solve, one set for each thread of Python that calls it,
-            and refuses to run with another number of them.
-        remedy: what to do where it is missing.
-        frees: the functions with which python-mip frees what belongs to a model, as module, library, names.
-    """
-
-    name: str
-    mip_name: str
-    prints: bool
-    clock_runs_on: bool
-    keeps_threads: bool
-    remedy: str
-    frees: tuple[str, str, tuple[str, ...]] | None = None
+    name: str  # the solver's own spelling, for people
+    mip_name: str  # the name that python-mip expects
+    prints: bool  # whether it writes to standard output although it is told not to
+    clock_runs_on: bool  # whether its time limit for linear programs counts from the first solve of a model on
+    keeps_threads: bool  # a set for each thread of Python that calls it, and refuses another number of them
+    remedy: str  # what to do where it is missing
+    frees: tuple[str, str, tuple[str, ...]] | None = None  # module, library, names of what python-mip frees models with
 
     def load(self) -> None:
         """Import the library, and look up the functions that free a model while there is none.
@@ -100,29 +89,14 @@ BACKENDS = {
 
 
 def backend(name: str) -> Backend:
-    """The back end called ``name``.
-
-    Raises:
-        UnknownNameError: if there is none; near matches are listed.
-
-    >>> backend("highs").name
-    'HiGHS'
-    """
+    """The back end called ``name``."""
     if name not in BACKENDS:
         raise UnknownNameError("solver", name, BACKENDS)
     return BACKENDS[name]
 
 
 def missing_backend(name: str, error: Exception) -> SolverError:
-    """The error that says how to get a back end that could not be loaded.
-
-    Args:
-        name: a key of `BACKENDS`.
-        error: what loading it raised; its first sentence is quoted.
-
-    >>> str(missing_backend("cbc", OSError("no library. Look elsewhere")))[:62]
-    "the solver 'cbc' cannot be loaded: no library; reinstall the p"
-    """
+    """The error that says how to get a back end that could not be loaded."""
     reason = " ".join(str(error).split()).split(". ")[0].rstrip(".") or type(error).__name__
     return SolverError(f"the solver {name!r} cannot be loaded: {reason}; {BACKENDS[name].remedy}")
 
@@ -132,17 +106,10 @@ _NEEDED = ("_lib", "_model", "_flush", "_row_committed")
 
 @dataclass
 class WaitingRows:
-    """Rows that wait to be added, in compressed form.
+    """Rows that wait to be added, in compressed form."""
 
-    Attributes:
-        starts: where each row's entries begin.
-        columns, coefficients: of all entries; a column may occur twice in a row, and then counts with the sum.
-        senses: "<", ">" or "=" for each row.
-        rights: right-hand sides.
-    """
-
-    starts: list[int] = field(default_factory=list)
-    columns: list[int] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)  # where each row's entries begin
+    columns: list[int] = field(default_factory=list)  # of all entries; one that is twice in a row counts with the sum
     coefficients: list[float] = field(default_factory=list)
     senses: list[str] = field(default_factory=list)
     rights: list[float] = field(default_factory=list)
@@ -173,13 +140,7 @@ class WaitingRows:
 def add_rows(mip: Any, model: Any, rows: WaitingRows) -> tuple[np.ndarray, bool]:
     """Add rows to a model of python-mip.
 
-    Args:
-        mip: the package.
-        model: a `mip.Model`.
-        rows: without columns that the model does not have.
-
-    Returns:
-        Which rows were added, those with columns; and whether another contradicts itself, as ``0 >= 1`` does.
+    Returns which rows were added, those with columns; and whether another contradicts itself, as ``0 >= 1`` does.
     """
     row, column, coefficient = rows.merged()
     senses, rights = np.array(rows.senses), np.array(rows.rights, dtype=float)
@@ -237,19 +198,12 @@ _kept = threading.local()  # threads: their number in the last solve that this t
 
 @dataclass(frozen=True)
 class MilpOutcome:
-    """How a solve ended.
-
-    Attributes:
-        status: "optimal", "feasible" (values, no proof), "infeasible" (proven) or "unknown".
-        objective: objective of ``values``, or None.
-        bound: no feasible point is below it; -inf when nothing is proven, inf when infeasible.
-        values: one float per column, or None.
-    """
+    """How a solve ended."""
 
     status: Literal["optimal", "feasible", "infeasible", "unknown"]
     objective: float | None
-    bound: float
-    values: np.ndarray | None
+    bound: float  # no feasible point is below it; -inf when nothing is proven, inf when infeasible
+    values: np.ndarray | None  # one float per column, or None
 
 
 class Milp:

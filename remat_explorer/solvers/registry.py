@@ -106,11 +106,7 @@ def method_of(strategy: str) -> Method | None:
 
 
 def threads_of(strategy: str, chosen: int | None = None) -> int:
-    """The threads of a solve by a strategy: those that were chosen, else as many as it uses and there are cores.
-
-    >>> threads_of("checkmate-ilp"), threads_of("optimal", 3)
-    (1, 3)
-    """
+    """The threads of a solve by a strategy: those that were chosen, else as many as it uses and there are cores."""
     if chosen is not None:
         return int(chosen)
     method = method_of(strategy)

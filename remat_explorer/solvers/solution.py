@@ -229,15 +229,9 @@ class Solution:
 
 
 def proven_status(cost: float | None, bound: float | None, infeasible: bool = False) -> tuple[Status, float | None]:
-    """The status that the cost of a checked schedule and a lower bound prove, and the bound, no higher than the cost.
+    """The status that the cost of a checked schedule and a lower bound prove, and the bound, at most the cost.
 
-    Args:
-        cost: None without a schedule.
-        bound: None where nothing is proven.
-        infeasible: whether it is proven that there is no schedule; one in hand refutes that.
-
-    >>> proven_status(20.0, 20.5), proven_status(20.0, 19.0), proven_status(None, 19.0)
-    ((<Status.OPTIMAL: 'optimal'>, 20.0), (<Status.FEASIBLE: 'feasible'>, 19.0), (<Status.UNKNOWN: 'unknown'>, 19.0))
+    A schedule in hand refutes a proof that there is none.
     """
     if cost is None:
         return (Status.INFEASIBLE, None) if infeasible else (Status.UNKNOWN, bound)
@@ -302,23 +296,7 @@ LARGEST = 1000  # operations of a graph on which a run is simulated: millisecond
 def require_unrefuted(
     graph: Graph, claimed: Sequence[tuple[str, Solution]], schedules: Iterable[Schedule] = ()
 ) -> None:
-    """Refuse what a file says of its points, if a schedule says otherwise.
-
-    Args:
-        graph: which all are about.
-        claimed: where each stands, as a message names it, and what it claims, its own schedule checked.
-        schedules: of the file, checked, beside those of the points.
-
-    Raises:
-        SolutionError: naming the claim, and the schedule that refutes it.
-
-    >>> from remat_explorer.instances import linear
-    >>> high = Solution(linear(8), "optimal", Status.UNKNOWN, 6, None, 30.0, 0.0)
-    >>> require_unrefuted(linear(8), [("point 0", high)])
-    Traceback (most recent call last):
-        ...
-    remat_explorer.errors.SolutionError: point 0 says lower_bound 30.0 within 6 B, but a schedule costs 21.0 there
-    """
+    """Refuse what a file says of its points, if a schedule says otherwise."""
     own = [solution.schedule for _, solution in claimed if solution.schedule is not None]
     known = [(Plan.peak_of(one), one) for one in (*schedules, *own) if one.is_frontier_advancing]
     at_once: dict[int, list[Schedule]] = {}
@@ -340,12 +318,7 @@ def require_unrefuted(
 
 
 def schedules_at_once(graph: Graph, budget: int) -> Iterator[Schedule]:
-    """Schedules with stages within a budget that take no search, in default implementations.
-
-    >>> from remat_explorer.instances import linear
-    >>> [one.cost for one in schedules_at_once(linear(8), 10)]
-    [17.0]
-    """
+    """Schedules with stages within a budget that take no search, in default implementations."""
     if checkpoint_all_peak(graph) <= budget:
         yield checkpoint_all(graph)  # and nothing is cheaper
     elif graph.n <= LARGEST and not graph.has_choices:
@@ -358,12 +331,7 @@ def schedules_at_once(graph: Graph, budget: int) -> Iterator[Schedule]:
 
 
 def is_proven_infeasible(graph: Graph, strategy: str, budget: int) -> bool:
-    """Whether it takes no long search to prove that a strategy has no schedule within a budget.
-
-    >>> from remat_explorer.instances import linear
-    >>> is_proven_infeasible(linear(8), "optimal", 2), is_proven_infeasible(linear(8), "optimal", 3)
-    (True, False)
-    """
+    """Whether it takes no long search to prove that a strategy has no schedule within a budget."""
     method = method_of(strategy)
     if method is None:
         return False
@@ -413,13 +381,7 @@ MOST_CELLS = 2**28  # of R or S: one byte each
 
 
 def pack_runs(schedule: Schedule) -> list[list[int]]:
-    """For each stage what it runs, in order; an operation's other implementations as operation + n * (code - 1).
-
-    >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.base import checkpoint_all
-    >>> pack_runs(checkpoint_all(linear(1)))
-    [[0], [1], [2]]
-    """
+    """For each stage what it runs, in order; an operation's other implementations as operation + n * (code - 1)."""
     stages: list[list[int]] = [[] for _ in range(schedule.stages)]
     for t, k, code in schedule.sequence:
         stages[t].append(k + schedule.graph.n * (code - 1))
@@ -427,13 +389,7 @@ def pack_runs(schedule: Schedule) -> list[list[int]]:
 
 
 def unpack_runs(stages: Any, graph: Graph, error: type[RematError]) -> Schedule:
-    """The leanest schedule with the runs of `pack_runs`; whether it is executable is for the checker to say.
-
-    Args:
-        stages: what `pack_runs` made.
-        graph: the training graph, n operations.
-        error: raised if ``stages`` is something else.
-    """
+    """The leanest schedule with the runs of `pack_runs`; whether it is executable is for the checker to say."""
     if not isinstance(stages, list) or not stages or not all(_is_stage(stage) for stage in stages):
         raise error(f"the runs of a schedule are not a list of lists of operations: {quote(stages)}")
     most = len(stages) * max(graph.n, len(graph.values))

@@ -166,11 +166,7 @@ def solve_from(
 
 
 def checked_reports(graph: Graph, budget: int, report: Callable[[Progress], None]) -> Callable[[Progress], None]:
-    """``report``, called with schedules that have passed the checker only: nobody sees another.
-
-    Raises:
-        ScheduleError: when it is called with a schedule that breaks a rule or the budget.
-    """
+    """``report``, called with schedules that have passed the checker only: nobody sees another."""
     passed: list[Schedule | None] = [None]
 
     def tell(progress: Progress) -> None:
@@ -186,11 +182,7 @@ def checked_reports(graph: Graph, budget: int, report: Callable[[Progress], None
 
 
 def judge(graph: Graph, budget: int, strategy: str, answer: Answer, seconds: float) -> Solution:
-    """The solution of a strategy's answer: its schedule checked, its bound rounded, its status computed.
-
-    Raises:
-        ScheduleError: if the schedule breaks a rule or the budget, or refutes the strategy's own lower bound.
-    """
+    """The solution of a strategy's answer: its schedule checked, its bound rounded, its status computed."""
     checked = None if answer.schedule is None else check_schedule(answer.schedule, budget)
     cost, schedule = (None, None) if checked is None else (checked.cost, checked.schedule)
     if cost is not None and answer.lower_bound is not None and answer.lower_bound > cost + REFUTED * (cost or 1.0):
@@ -204,12 +196,7 @@ def judge(graph: Graph, budget: int, strategy: str, answer: Answer, seconds: flo
 
 
 def round_up(graph: Graph, bound: float | None) -> float | None:
-    """A lower bound, raised to the next cost that a schedule can have where all costs are integers.
-
-    >>> from remat_explorer.instances import linear
-    >>> round_up(linear(8), 25.2), round_up(linear(8), 24.99999999)
-    (26.0, 25.0)
-    """
+    """A lower bound, raised to the next cost that a schedule can have where all costs are integers."""
     if bound is None or not math.isfinite(bound):
         return None
     step = cost_step(graph)
@@ -237,11 +224,8 @@ def within_reserved(
 ) -> Answer:
     """The best answer whose schedule reserves at most ``budget`` bytes; at most `MOST_SOLVES` solves share the time.
 
-    Args:
-        budget: reserved bytes, as predicted for the allocator's settings in this process.
-        limits: of all solves together; only schedules that fit are reported.
-        solve_at: answers for a budget of requested bytes, within limits.
-        smallest: no budget below it is worth asking for.
+    The budget is reserved bytes, as predicted for the allocator's settings in this process; ``solve_at`` answers for
+    requested bytes, not below ``smallest``.
     """
     found, step = _Found(budget, limits), max(2, round(budget * STEP))
     asked, below, tried = budget, smallest - 1, [budget + 1]
@@ -278,9 +262,8 @@ def _widest(points: list[int]) -> tuple[int, int]:
 class _Found:
     """The cheapest schedule that fits, among those that were offered, and the bound.
 
-    Attributes:
-        bound: of the first question; it holds for every schedule that fits.
-        least: the fewest reserved bytes of any schedule.
+    ``bound`` is that of the first question, which holds for every schedule that fits; ``least`` is the fewest reserved
+    bytes of any.
     """
 
     def __init__(self, budget: int, limits: Limits) -> None:

@@ -81,12 +81,6 @@ def add_alternatives(storages: Storages, kinds: tuple[str, ...], content: Conten
     An operation made of several calls gets the alternatives of each of them, alone and together. Optional operations,
     which make what only alternatives read, come right after what they read has been made. Where only kinds are wanted
     that are bit-equal, an alternative that is not, on this device or in this memory format, is left out.
-
-    Args:
-        storages: operations and storages.
-        kinds: keys of `remat_explorer.capture_options.KINDS`.
-        content: the tensor of a parameter's node, or None.
-        device: for predicted costs.
     """
     scene = Surroundings(storages, kinds, content)
     exact = all(map(KINDS.__getitem__, kinds))
@@ -128,22 +122,14 @@ def _drop_unread(storages: Storages) -> None:
 
 @dataclass(frozen=True, eq=False)
 class ImplementationNeeds:
-    """What a way needs, as far as it can be said before it runs.
-
-    Attributes:
-        cost: predicted, in seconds.
-        workspace: bytes, the largest of the calls that it replaces.
-        own: the calls with alternatives that it leaves as they are, whose workspace only a profile knows.
-        reads: storages that it reads.
-        makes: storages that it writes, and the one that it may overwrite.
-    """
+    """What a way needs, as far as it can be said before it runs."""
 
     way: CapturedImplementation
-    cost: float
-    workspace: int
-    own: frozenset[Node]
+    cost: float  # predicted, in seconds
+    workspace: int  # bytes, the largest of the calls that it replaces
+    own: frozenset[Node]  # calls with alternatives that stay, whose workspace only a profile knows
     reads: frozenset[StorageDraft]
-    makes: tuple[frozenset[StorageDraft], StorageDraft | None]
+    makes: tuple[frozenset[StorageDraft], StorageDraft | None]  # storages that it writes, and may overwrite
 
     def dominates(self, other: ImplementationNeeds) -> bool:
         """Whether it makes the same, and is nowhere worse."""
@@ -164,15 +150,7 @@ class ImplementationNeeds:
 def _combined(
     draft: OperationDraft, choices: list[list[CapturedImplementation]], storages: Storages, device: Device, most: int
 ) -> list[CapturedImplementation]:
-    """The alternatives of an operation, at most ``most``: of single calls, and of several together.
-
-    Args:
-        draft: the operation.
-        choices: for each of its calls that has any, the alternatives.
-        storages: the graph.
-        device: for predicted costs.
-        most: how many there may be.
-    """
+    """The alternatives of an operation, at most ``most``: of single calls, and of several together."""
     if len(choices) < 2:
         return [way for ways in choices for way in ways][:most]
     calls = frozenset(ways[0].main for ways in choices)

@@ -48,19 +48,13 @@ HALF = (torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True, eq=False)
 class Attention:
-    """A call of attention, forward or backward, whatever the kernel.
+    """A call of attention, forward or backward, whatever the kernel."""
 
-    Attributes:
-        kind: of its kernel, as `kernels.attention_by` has it.
-        query, key, value: what the forward pass reads.
-        setting: mask, whether it is causal, and scale.
-    """
-
-    kind: str
+    kind: str  # of its kernel, as `attention_by` has it
     query: Node
     key: Node
     value: Node
-    setting: tuple[Any, ...]
+    setting: tuple[Any, ...]  # mask, whether it is causal, and scale
 
 
 def recomputed(site: Site) -> Iterator[CapturedImplementation]:
@@ -209,22 +203,10 @@ def attention_by(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The output, and what the backward pass of the same kind reads: sums, or with "math" probabilities.
 
-    Args:
-        kind: "cpu" (flash attention there), "flash", "efficient", "cudnn" or "math".
-        query: (batch, heads, length, width).
-        key, value: (batch, heads, other length, width).
-        mask: added to the scores, or None; for "cpu" and "math" only.
-        causal: whether a row sees no later column.
-        scale: of the scores; None for 1 / sqrt(width).
-        strides: that the output shall have; None for those of the kernel.
-
-    Raises:
-        ExecutionError: if there is no such kind.
-
-    >>> x = torch.ones(1, 1, 2, 1)
-    >>> output, probabilities = attention_by("math", x, x, x, None, False, None)
-    >>> output.flatten().tolist(), probabilities.flatten().tolist()
-    ([1.0, 1.0], [0.5, 0.5, 0.5, 0.5])
+    Kinds are "cpu" (flash attention there), "flash", "efficient", "cudnn" and "math". The query is (batch, heads,
+    length, width), key and value (batch, heads, other length, width). A mask is added to the scores, for "cpu" and
+    "math" only; a scale of None is 1 / sqrt(width). ``strides`` are those that the output shall have, None those of the
+    kernel.
     """
     results: tuple[torch.Tensor, torch.Tensor]
     if kind == "math":
@@ -262,14 +244,9 @@ def attention_gradient_by(
     scale: float | None,
     strides: Sequence[Strides] = (None, None, None),
 ) -> Gradients:
-    """Gradients of query, key and value from what `attention_by` of the same kind left.
+    """Gradients of query, key and value from what `attention_by` of the same kind left, ``saved``.
 
-    Args:
-        gradient: of the output.
-        output: of the forward pass; None for "math", which does not read it.
-        saved: what `attention_by` gave beside the output.
-        strides: that the three gradients shall have.
-        kind, query, key, value, mask, causal, scale: as for `attention_by`.
+    The output of the forward pass is None for "math", which does not read it; ``strides`` are those of the gradients.
     """
     given, setting = (gradient, query, key, value), {"scale": scale}
     if kind == "math":
@@ -311,9 +288,6 @@ def attention_gradient_recomputed(
     """Gradients of query, key and value by one kind, with its forward pass run once more; it keeps nothing.
 
     Bit-equal on the CPU, of the kind that the forward pass was.
-
-    Args:
-        kind, gradient, query, key, value, mask, causal, scale, strides: as for `attention_gradient_by`.
     """
     output, saved = attention_by(kind, query, key, value, mask, causal, scale)
     return attention_gradient_by(kind, gradient, query, key, value, output, saved, mask, causal, scale, strides)

@@ -37,14 +37,7 @@ Content = Callable[[Node], torch.Tensor | None]
 
 
 def reordered(tensor: torch.Tensor) -> float:
-    """Tolerance of results whose sums come in another order, relative to the largest entry.
-
-    Args:
-        tensor: a result, or its FakeTensor.
-
-    >>> reordered(torch.ones(1)), reordered(torch.ones(1, dtype=torch.float64))
-    (3e-06, 1e-14)
-    """
+    """Tolerance of results whose sums come in another order, relative to the largest entry."""
     return ROUNDING.get(tensor.dtype, ROUNDING[torch.bfloat16])
 
 
@@ -56,11 +49,7 @@ def reordered_products(tensor: torch.Tensor) -> float:
 
 
 def equal_on_cpu(tensor: torch.Tensor, elsewhere: Callable[[torch.Tensor], float] = reordered) -> float:
-    """Tolerance of what tests on the CPU find equal bit for bit, and what need not be elsewhere.
-
-    >>> equal_on_cpu(torch.ones(1)), equal_on_cpu(torch.ones(1, device="meta"))
-    (0.0, 3e-06)
-    """
+    """Tolerance of what tests on the CPU find equal bit for bit, and what need not be elsewhere."""
     return 0.0 if on_cpu(tensor) else elsewhere(tensor)
 
 
@@ -95,22 +84,13 @@ def turns(node: Any) -> int:
 
 @dataclass(eq=False)
 class Surroundings:
-    """A graph to which alternatives are being added.
+    """A graph to which alternatives are being added."""
 
-    Attributes:
-        found: operations and storages, after contraction.
-        kinds: of the alternatives that are wanted.
-        content: the tensor of a parameter's node, or None where that is not known before the graph runs.
-        made: nodes made by one pattern for another, by a key of theirs.
-        found_together: by kind, the patterns of several operations by each of their calls, once they were looked for.
-        optional: operations to insert, each after another one.
-    """
-
-    found: Storages
-    kinds: tuple[str, ...]
-    content: Content
-    made: dict[Any, Node] = field(default_factory=dict)
-    found_together: dict[str, dict[Node, Any]] = field(default_factory=dict)
+    found: Storages  # after contraction
+    kinds: tuple[str, ...]  # of the alternatives that are wanted
+    content: Content  # of a parameter's node; None where unknown before the graph runs
+    made: dict[Any, Node] = field(default_factory=dict)  # by one pattern for another, by a key of theirs
+    found_together: dict[str, dict[Node, Any]] = field(default_factory=dict)  # by kind: patterns of several operations
     optional: list[tuple[OperationDraft, OperationDraft]] = field(default_factory=list)
     producer: Mapping[StorageDraft, OperationDraft] = field(init=False)
     caller: Mapping[Node, OperationDraft] = field(init=False)
@@ -165,13 +145,7 @@ class Surroundings:
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """One call of an operation.
-
-    Attributes:
-        scene: the graph.
-        draft: the operation.
-        call: the call.
-    """
+    """One call of an operation."""
 
     scene: Surroundings
     draft: OperationDraft

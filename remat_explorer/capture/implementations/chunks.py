@@ -14,11 +14,7 @@ CHUNK = 1 << 16  # entries; a multiple of 8, so that each chunk of a mask starts
 def flat(tensor: torch.Tensor) -> torch.Tensor:
     """A view of the entries in the order in which they lie in memory, whatever the memory format.
 
-    Raises:
-        ExecutionError: if entries share memory or there are gaps between them.
-
-    >>> flat(torch.arange(4).view(2, 2).t()).tolist()
-    [0, 1, 2, 3]
+    An ExecutionError if entries share memory or there are gaps between them.
     """
     if not is_dense(tensor):
         raise ExecutionError(
@@ -29,11 +25,7 @@ def flat(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the entries fill one piece of memory, each of them once.
-
-    >>> is_dense(torch.ones(2, 3).t()), is_dense(torch.ones(2, 3)[:, 0]), is_dense(torch.ones(1).expand(2))
-    (True, False, False)
-    """
+    """Whether the entries fill one piece of memory, each of them once."""
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size == 0:
@@ -46,19 +38,11 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 
 def chunks(length: int, size: int = CHUNK) -> Iterator[slice]:
-    """Slices that cover a row of ``length`` entries.
-
-    >>> list(chunks(5, 2))
-    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
-    """
+    """Slices that cover a row of ``length`` entries."""
     for start in range(0, length, size):
         yield slice(start, min(start + size, length))
 
 
 def samples(tensor: torch.Tensor) -> Iterator[slice]:
-    """Slices along the first dimension, of about `CHUNK` entries each but at least one sample.
-
-    >>> list(samples(torch.ones(2, CHUNK)))
-    [slice(0, 1, None), slice(1, 2, None)]
-    """
+    """Slices along the first dimension, of about `CHUNK` entries each but at least one sample."""
     return chunks(len(tensor), max(1, CHUNK // max(1, tensor[:1].numel())))

@@ -182,11 +182,7 @@ def _weight_gradient(
 
 
 def _bytes_of_chunk(tensor: torch.Tensor, samples: int) -> int:
-    """Bytes that the first ``samples`` entries along the batch take.
-
-    >>> _bytes_of_chunk(torch.ones(10, 3), 2)
-    24
-    """
+    """Bytes that the first ``samples`` entries along the batch take."""
     return tensor.nbytes // max(1, len(tensor)) * min(samples, len(tensor))
 
 
@@ -201,16 +197,6 @@ def input_gradient(
     It is the transposed convolution of the output's gradient; for a transposed convolution, the plain one. Bit-equal,
     but for groups of channels with channels last in memory, where oneDNN takes another kernel: there it differs by
     about 2e-7 of the largest entry.
-
-    Args:
-        gradient: of the output, (samples, channels, ...).
-        weight: of the convolution.
-        size: shape of the input.
-        arguments: of the convolution.
-
-    >>> plain = ConvolutionArguments([1], [0], [1], False, [0], 1)
-    >>> input_gradient(torch.ones(1, 1, 2), torch.ones(1, 1, 2), [1, 1, 3], plain).tolist()
-    [[[1.0, 2.0, 1.0]]]
     """
     stride, padding, dilation, transposed, _, _ = arguments
     beyond = [0] * len(stride)
@@ -270,13 +256,8 @@ def weight_gradient_in_chunks(
 ) -> Gradients:
     """Gradients of weight and bias, summed over ``samples`` samples at a time, as `convolution_backward` gives them.
 
-    Relative to the largest entry they differ by about 1e-5 in float32: sums come in another order.
-
-    Args:
-        gradient: of the output.
-        source, weight, bias_sizes, arguments: of the convolution.
-        mask: of `convolution_backward`; no input gradient.
-        samples: of a chunk.
+    Relative to the largest entry they differ by about 1e-5 in float32: sums come in another order. ``mask`` asks for no
+    input gradient.
     """
     totals: Gradients | None = None
     for part in chunks(len(gradient), samples):
@@ -368,14 +349,7 @@ def convolution_in_chunks_in_place(
     arguments: ConvolutionArguments,
     samples: int,
 ) -> torch.Tensor:
-    """`convolution_in_chunks` over its input, which must have the shape of the result.
-
-    >>> x = torch.ones(2, 1, 3)
-    >>> pointwise = ConvolutionArguments([1], [0], [1], False, [0], 1)
-    >>> y = convolution_in_chunks_in_place(x, torch.ones(1, 1, 1), torch.ones(1), pointwise, samples=1)
-    >>> y is x, x[1].tolist()
-    (True, [[2.0, 2.0, 2.0]])
-    """
+    """`convolution_in_chunks` over its input, which must have the shape of the result."""
     for part in chunks(len(source), samples):
         source[part] = arguments.convolution(source[part], weight, bias)
     return source
@@ -409,14 +383,7 @@ def weight_gradient_recomputed(
 ) -> Gradients:
     """Gradients of weight and bias as `weight_gradient_in_chunks` gives them, from the input of the layer before.
 
-    Args:
-        gradient: of the output.
-        earlier: input of the convolution before.
-        earlier_weight, earlier_bias, earlier_arguments: of the convolution before.
-        activated: whether a ReLU follows the convolution before.
-        weight, bias_sizes, arguments: of the convolution.
-        mask: of `convolution_backward`; no input gradient.
-        samples: of a chunk.
+    ``activated`` if a ReLU follows the convolution before.
     """
     totals: Gradients | None = None
     for part in chunks(len(gradient), samples):

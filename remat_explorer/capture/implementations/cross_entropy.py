@@ -116,22 +116,14 @@ def _sums_of(site: Site, table: Node) -> Node:
 
 @dataclass(frozen=True)
 class Head:
-    """The calls of a product and its cross-entropy.
+    """The calls of a product and its cross-entropy."""
 
-    Attributes:
-        x, weight: the factors, (rows, width) and (classes, width).
-        loss: the four calls of the loss.
-        product: the logits.
-        between: what passes logits on to the loss, and their gradient back: casts.
-        of_input, of_weight: the products of the backward pass; None where nothing asks for it.
-    """
-
-    x: Node
-    weight: Node
+    x: Node  # (rows, width)
+    weight: Node  # (classes, width)
     loss: Loss
-    product: Node
-    between: tuple[Node, ...]
-    of_input: Node | None
+    product: Node  # the logits
+    between: tuple[Node, ...]  # casts that pass logits on to the loss, and their gradient back
+    of_input: Node | None  # of the backward pass, as of_weight; None where nothing asks for it
     of_weight: Node | None
 
 
@@ -252,14 +244,7 @@ def _product_of(site: Site, call: Node, slopes: Node, x: Node, weight: Node) -> 
 
 
 def log_sum_exp(logits: torch.Tensor) -> torch.Tensor:
-    """log sum exp of each row, a few rows at a time.
-
-    Args:
-        logits: (rows, classes).
-
-    >>> log_sum_exp(torch.zeros(1, 1)).tolist()
-    [0.0]
-    """
+    """log sum exp of each row of logits, (rows, classes), a few rows at a time."""
     result = logits.new_empty(len(logits))
     for part in _rows(logits):
         torch.logsumexp(logits[part], 1, out=result[part])
@@ -271,14 +256,8 @@ def loss_from_log_sum_exp(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Loss and number of rows that count, as `nll_loss_forward` gives them of log probabilities; no class weights.
 
-    In float32 it differs by about 1e-7 of the largest logit.
-
-    Args:
-        logits: (rows, classes).
-        target: (rows,) class of each row, int64.
-        sums: what `log_sum_exp` gave.
-        reduction: `MEAN` or `SUM`.
-        ignored: class of rows that do not count.
+    In float32 it differs by about 1e-7 of the largest logit. The logits are (rows, classes), ``target`` the class of
+    each row, (rows,) int64, and ``sums`` what `log_sum_exp` gave. Rows of the class ``ignored`` do not count.
     """
     counted = target != ignored
     picked = logits.gather(1, target.where(counted, 0).unsqueeze(1)).squeeze(1)
@@ -296,14 +275,9 @@ def cross_entropy_gradient(
     reduction: int,
     ignored: int,
 ) -> torch.Tensor:
-    """The gradient of the logits.
+    """The gradient of the logits from ``count``, the number of rows that `loss_from_log_sum_exp` gave.
 
     In float32 it differs by about 1e-7 of the largest entry.
-
-    Args:
-        gradient: of the loss, a scalar.
-        logits, target, sums, reduction, ignored: as for `loss_from_log_sum_exp`.
-        count: the number of rows that it gave.
     """
     return _gradient(gradient, logits, target, sums, count, reduction, ignored, torch.empty_like(logits))
 
@@ -348,17 +322,7 @@ def _rows(logits: torch.Tensor):
 
 
 def log_sum_exp_of_product(x: torch.Tensor, weight: torch.Tensor, dtype: torch.dtype, rows: int) -> torch.Tensor:
-    """log sum exp of each row of ``x @ weight.T``.
-
-    Args:
-        x: (rows, width).
-        weight: (classes, width).
-        dtype: of the loss.
-        rows: of a chunk.
-
-    >>> log_sum_exp_of_product(torch.zeros(3, 2), torch.ones(1, 2), torch.float32, rows=2).tolist()
-    [0.0, 0.0, 0.0]
-    """
+    """log sum exp of each row of ``x @ weight.T``, ``rows`` at a time, from (rows, width) and (classes, width)."""
     result = x.new_empty(len(x), dtype=dtype)
     for part in chunks(len(x), rows):
         torch.logsumexp(torch.mm(x[part], weight.t()).to(dtype), 1, out=result[part])
@@ -368,14 +332,7 @@ def log_sum_exp_of_product(x: torch.Tensor, weight: torch.Tensor, dtype: torch.d
 def loss_of_product(
     x: torch.Tensor, weight: torch.Tensor, target: torch.Tensor, sums: torch.Tensor, reduction: int, ignored: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Loss and number of rows that count, as `loss_from_log_sum_exp` gives them of logits.
-
-    Args:
-        x, weight: as for `log_sum_exp_of_product`, which gave ``sums``.
-        target: (rows,) class of each row, int64.
-        reduction: `MEAN` or the sum.
-        ignored: class of rows that do not count.
-    """
+    """Loss and number of rows that count, as `loss_from_log_sum_exp` gives them of logits."""
     counted = target != ignored
     classes = weight.index_select(0, target.where(counted, 0))
     picked = (x.to(sums.dtype) * classes).sum(1).to(x.dtype)  # as rounded as a logit
@@ -395,14 +352,7 @@ def input_gradient_of_product(
     ignored: int,
     rows: int,
 ) -> torch.Tensor:
-    """The gradient of x.
-
-    Args:
-        gradient: of the loss, a scalar.
-        x, weight, target, sums, reduction, ignored: as for `loss_of_product`.
-        count: the number of rows that it gave.
-        rows: of a chunk.
-    """
+    """The gradient of x, ``rows`` at a time, from ``count``, the number of rows that `loss_of_product` gave."""
     scale = _scale(gradient, target, count, reduction, ignored)
     result = x.new_empty(x.shape)
     for part in chunks(len(x), rows):

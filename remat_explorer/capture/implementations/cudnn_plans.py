@@ -104,11 +104,7 @@ def store_plans(key: dict[str, Any], plans: list[ExecutionPlan]) -> None:
 
 
 def _title(plan: ExecutionPlan) -> str:
-    """The name of the implementation: cuDNN's name of the plan, which has engine and knobs in it.
-
-    >>> _title(ExecutionPlan(4, (("TILE_M", 1),), "eng4_k2=1", 0, 0.1))
-    'cuDNN eng4_k2=1'
-    """
+    """The name of the implementation: cuDNN's name of the plan, which has engine and knobs in it."""
     return f"cuDNN {plan.name}"
 
 
@@ -137,23 +133,14 @@ def _machine(device: torch.device) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Problem:
-    """One part of a convolution: result, input gradient or weight gradient.
-
-    Attributes:
-        part: which one it is.
-        sizes: of source, weight and result; a gradient has the size of what it belongs to.
-        strides: of the same, in entries.
-        setting: stride, padding and dilation. Groups show in the sizes.
-        dtype: of all tensors: "float32", "float16" or "bfloat16".
-        tf32: whether factors in float32 may be rounded to 10 bits.
-    """
+    """One part of a convolution: result, input gradient or weight gradient."""
 
     part: Part
-    sizes: tuple[_Sizes, _Sizes, _Sizes]
-    strides: tuple[_Sizes, _Sizes, _Sizes]
-    setting: tuple[_Sizes, _Sizes, _Sizes]
-    dtype: str
-    tf32: bool
+    sizes: tuple[_Sizes, _Sizes, _Sizes]  # of source, weight and result; a gradient has that of what it belongs to
+    strides: tuple[_Sizes, _Sizes, _Sizes]  # of the same, in entries
+    setting: tuple[_Sizes, _Sizes, _Sizes]  # stride, padding and dilation; groups show in the sizes
+    dtype: str  # of all tensors: "float32", "float16" or "bfloat16"
+    tf32: bool  # whether factors in float32 may be rounded to 10 bits
 
     @property
     def reads(self) -> tuple[int, int]:
@@ -172,24 +159,13 @@ class Problem:
 
 @dataclass(frozen=True)
 class ExecutionPlan:
-    """What cuDNN calls an engine with its knobs; both together find it again.
+    """What cuDNN calls an engine with its knobs; both together find it again."""
 
-    Attributes:
-        engine: its number.
-        knobs: names and values.
-        name: as cuDNN writes it.
-        workspace: bytes that it asks for.
-        seconds: measured.
-
-    Raises:
-        RematError: if a number is impossible.
-    """
-
-    engine: int
-    knobs: Knobs
-    name: str
-    workspace: int
-    seconds: float
+    engine: int  # its number
+    knobs: Knobs  # names and values
+    name: str  # as cuDNN writes it
+    workspace: int  # bytes that it asks for
+    seconds: float  # measured
 
     def __post_init__(self) -> None:
         whole = (self.engine, self.workspace, *(value for _, value in self.knobs))
@@ -200,15 +176,7 @@ class ExecutionPlan:
 
     @staticmethod
     def of(document: Mapping[str, Any]) -> ExecutionPlan:
-        """The plan of a document that `dataclasses.asdict` made.
-
-        Raises:
-            RematError: if it is none.
-
-        >>> plan = ExecutionPlan(1, (("TILE_M", 2),), "eng1_k1=2", 0, 0.5)
-        >>> ExecutionPlan.of(asdict(plan)) == plan
-        True
-        """
+        """The plan of a document that `dataclasses.asdict` made; a RematError if it is none."""
         try:
             knobs = tuple((str(name), value) for name, value in document["knobs"])
             rest = (document[key] for key in ("workspace", "seconds"))
@@ -218,13 +186,7 @@ class ExecutionPlan:
 
 
 def best_of(plans: list[ExecutionPlan], most: int) -> list[ExecutionPlan]:
-    """The plans that no other one beats in both time and workspace, the fastest first; the leanest is among them.
-
-    >>> numbers = {"a": (9, 1.0), "b": (5, 2.0), "c": (6, 3.0), "d": (0, 4.0)}
-    >>> plans = [ExecutionPlan(0, (), name, *workspace_and_time) for name, workspace_and_time in numbers.items()]
-    >>> [plan.name for plan in best_of(plans, 3)], [plan.name for plan in best_of(plans, 2)]
-    (['a', 'b', 'd'], ['a', 'd'])
-    """
+    """The plans that no other one beats in both time and workspace, the fastest first; the leanest is among them."""
     kept: list[ExecutionPlan] = []
     for plan in sorted(plans, key=lambda plan: (plan.seconds, plan.workspace, plan.engine, plan.knobs)):
         if not kept or plan.workspace < kept[-1].workspace:
@@ -247,11 +209,7 @@ class _Built:
 
 
 def why_not(device: torch.device) -> str:
-    """Why execution plans cannot be chosen on a device, as a sentence, or "" if they can.
-
-    >>> why_not(torch.device("cpu"))
-    'execution plans of cuDNN can be chosen on a CUDA device only, not on cpu'
-    """
+    """Why execution plans cannot be chosen on a device, as a sentence, or "" if they can."""
     if device.type != "cuda":
         return f"execution plans of cuDNN can be chosen on a CUDA device only, not on {device}"
     try:
@@ -262,11 +220,7 @@ def why_not(device: torch.device) -> str:
 
 
 def library() -> Any:
-    """The module of cuDNN's frontend.
-
-    Raises:
-        ExecutionError: if it is not installed, or does not find cuDNN.
-    """
+    """The module of cuDNN's frontend; an ExecutionError if it is not installed, or does not find cuDNN."""
     try:
         return importlib.import_module("cudnn")
     except ImportError as error:
@@ -287,13 +241,7 @@ def convolution_by_plan(
     knobs: Knobs,
     workspace: int,
 ) -> torch.Tensor:
-    """A convolution by one plan; a bias is added afterwards.
-
-    Args:
-        source, weight, bias, arguments: of the convolution, which is not transposed.
-        size, strides: of the result.
-        engine, knobs, workspace: of the plan.
-    """
+    """A convolution that is not transposed, by one plan; a bias is added afterwards. ``size`` is that of the result."""
     result = source.new_empty_strided(tuple(size), tuple(strides))
     _compute("forward", (source, weight, result), arguments, engine, knobs, workspace)
     return result if bias is None else result.add_(bias.view(1, -1, *[1] * (result.dim() - 2)))
@@ -309,11 +257,7 @@ def input_gradient_by_plan(
     knobs: Knobs,
     workspace: int,
 ) -> torch.Tensor:
-    """The gradient of a convolution's input by one plan.
-
-    Args:
-        gradient: of the result; the others as for `convolution_by_plan`, size and strides of the input.
-    """
+    """The gradient of a convolution's input by one plan; ``size`` and ``strides`` are those of the input."""
     result = gradient.new_empty_strided(tuple(size), tuple(strides))
     _compute("input", (result, weight, gradient), arguments, engine, knobs, workspace)
     return result
@@ -332,11 +276,7 @@ def weight_gradient_by_plan(
 ) -> tuple[None, torch.Tensor, torch.Tensor | None]:
     """The gradient of a convolution's weight by one plan, and that of the bias, as `convolution_backward` gives them.
 
-    Args:
-        gradient: of the result.
-        with_bias: whether the gradient of the bias is wanted.
-        source, arguments, engine, knobs, workspace: as for `convolution_by_plan`.
-        size, strides: of the weight.
+    ``size`` and ``strides`` are those of the weight.
     """
     result = source.new_empty_strided(tuple(size), tuple(strides))
     _compute("weight", (source, result, gradient), arguments, engine, knobs, workspace)
@@ -432,15 +372,7 @@ def handle_of(device: torch.device) -> Any:
 
 
 def found_plans(problem: Problem, device: torch.device) -> list[ExecutionPlan]:
-    """Every plan that can be built and run on a device, timed with tensors of the problem's sizes.
-
-    Args:
-        problem: what is computed.
-        device: on which.
-
-    Raises:
-        ExecutionError: if the package is missing.
-    """
+    """Every plan that can be built and run on a device, timed with tensors of the problem's sizes."""
     cudnn, handle = library(), handle_of(device)
     graph, reads, makes = _graph_of(cudnn, problem, handle)
     try:

@@ -104,10 +104,7 @@ def _state(site: Site, drawn: Node) -> Node | None:
 def dropout_gradient_from_bits(gradient: torch.Tensor, packed: torch.Tensor, scale: float) -> torch.Tensor:
     """What `native_dropout_backward` gives: gradient * (mask * scale). Bit-equal, NaN of infinity times 0 included.
 
-    Args:
-        gradient: dense, with the strides of the mask.
-        packed: the mask of `native_dropout`, as `packed_mask` gives it.
-        scale: 1 / (1 - probability).
+    The gradient is dense, with the strides of the mask, which `packed_mask` has packed; ``scale`` is 1 / (1 - p).
     """
     return _scaled(gradient, packed, scale, torch.empty_like(gradient))
 
@@ -127,13 +124,7 @@ def _scaled(gradient: torch.Tensor, packed: torch.Tensor, scale: float, out: tor
 def dropout_with_state(
     source: torch.Tensor, probability: float, train: bool | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The result of `native_dropout`, and the state of the generator from which its mask was drawn. Bit-equal.
-
-    Args:
-        source: any tensor.
-        probability: of an entry to become 0.
-        train: True or None; there is no mask otherwise.
-    """
+    """The result of `native_dropout`, and the state of the generator from which its mask was drawn. Bit-equal."""
     state = generator_state(source.device)
     return aten.native_dropout.default(source, probability, train)[0], state
 
@@ -143,11 +134,8 @@ def dropout_gradient_drawn_again(
 ) -> torch.Tensor:
     """What `native_dropout_backward` gives, with the mask drawn once more. Bit-equal; the generator stays as it is.
 
-    Args:
-        gradient: with the shape and strides of what was dropped from: the mask depends on them.
-        state: what `dropout_with_state` gave.
-        probability: of an entry to become 0.
-        scale: 1 / (1 - probability).
+    The mask depends on the shape and strides of what was dropped from, which the gradient has; ``scale`` is 1 / (1 -
+    p).
     """
     return _times_mask(gradient, _drawn_again(gradient, state, probability), scale, torch.empty_like(gradient))
 

@@ -144,20 +144,12 @@ def _limits_of_backward(site: Site) -> tuple[float, ...]:
 
 
 def mask_bytes(entries: int) -> int:
-    """Bytes of a mask of that many entries.
-
-    >>> mask_bytes(8), mask_bytes(9)
-    (1, 2)
-    """
+    """Bytes of a mask of that many entries."""
     return (entries + 7) // 8
 
 
 def pack(mask: torch.Tensor, out: torch.Tensor) -> None:
-    """Write a row of booleans as bits: entry 8 i + j becomes bit j of byte i. Bits after the last entry are 0.
-
-    Args:
-        mask: bool of shape (n,), contiguous.
-        out: uint8 of shape (mask_bytes(n),).
+    """Write a row of n booleans as bits, uint8: entry 8 i + j becomes bit j of byte i. Bits after the last entry are 0.
 
     >>> packed = torch.empty(2, dtype=torch.uint8)
     >>> pack(torch.tensor([True, False, True, False, False, False, False, False, True]), packed)
@@ -180,17 +172,7 @@ def pack(mask: torch.Tensor, out: torch.Tensor) -> None:
 
 
 def unpack(packed: torch.Tensor, out: torch.Tensor) -> None:
-    """Write bits as booleans.
-
-    Args:
-        packed: uint8 of shape (n,), as `pack` gives it.
-        out: bool of shape (8 n,), contiguous.
-
-    >>> mask = torch.empty(8, dtype=torch.bool)
-    >>> unpack(torch.tensor([5], dtype=torch.uint8), mask)
-    >>> mask.nonzero().flatten().tolist()
-    [0, 2]
-    """
+    """Write the n bytes that `pack` gave as 8 n booleans, contiguous."""
     words = out.view(torch.int64)
     words.copy_(packed)
     words.mul_(_SPREAD).bitwise_and_(_PICK)
@@ -198,16 +180,7 @@ def unpack(packed: torch.Tensor, out: torch.Tensor) -> None:
 
 
 def factors(packed: torch.Tensor, like: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor]]:
-    """The bits of a mask as 0 and 1, a chunk at a time, each in the place of the one before.
-
-    Args:
-        packed: uint8 of shape (mask_bytes(n),), as `pack` gives it.
-        like: of shape (n,), with the type and the device of the factors.
-
-    >>> mask = torch.tensor([5, 1], dtype=torch.uint8)
-    >>> [(part, factor.tolist()) for part, factor in factors(mask, torch.zeros(9))]
-    [(slice(0, 9, None), [1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])]
-    """
+    """The bits of a mask as 0 and 1, typed as ``like``, a chunk at a time, each in the place of the one before."""
     size = min(CHUNK, like.numel())
     truth = torch.empty(8 * mask_bytes(size), dtype=torch.bool, device=like.device)
     factor = torch.empty(size, dtype=like.dtype, device=like.device)
@@ -218,11 +191,7 @@ def factors(packed: torch.Tensor, like: torch.Tensor) -> Iterator[tuple[slice, t
 
 
 def packed_mask(mask: torch.Tensor) -> torch.Tensor:
-    """The bits of a whole dense mask, in the order of its storage.
-
-    >>> packed_mask(torch.ones(2, 5, dtype=torch.bool)).tolist()
-    [255, 3]
-    """
+    """The bits of a whole dense mask, in the order of its storage."""
     row = flat(mask)
     packed = torch.empty(mask_bytes(row.numel()), dtype=torch.uint8, device=mask.device)
     for part in chunks(row.numel()):
@@ -261,11 +230,7 @@ if HAS_TRITON:  # pragma: no cover (compiled for a GPU, or interpreted)
 
 
 def runs_in_triton(tensor: torch.Tensor) -> bool:
-    """Whether these kernels can run on a tensor: it is on a CUDA device, and Triton is there.
-
-    >>> runs_in_triton(torch.ones(1))
-    False
-    """
+    """Whether these kernels can run on a tensor: it is on a CUDA device, and Triton is there."""
     return HAS_TRITON and tensor.device.type == "cuda"
 
 
@@ -293,9 +258,6 @@ def relu_bits(activation: torch.Tensor) -> torch.Tensor:
     """One bit an entry: not (x <= 0), for the input or the output of a ReLU, which give the same.
 
     Bit-equal: of NaN it is 1, and the gradient passes, as in `threshold_backward`.
-
-    >>> relu_bits(torch.tensor([1.0, -1.0, 0.0, float("nan")])).tolist()
-    [9]
     """
     if runs_in_triton(activation):
         return _packed_by_triton(activation, None)
@@ -312,9 +274,6 @@ def hardtanh_bits(activation: torch.Tensor, least: float, most: float) -> torch.
 
     Bit-equal but for NaN, of which it is 0. PyTorch's kernel is not of one mind there: on the CPU its vectors drop the
     gradient, and what is left over after the last whole vector passes it.
-
-    >>> hardtanh_bits(torch.tensor([1.0, 0.0, 7.0, 6.0, 5.0]), 0.0, 6.0).tolist()
-    [17]
     """
     if runs_in_triton(activation):
         return _packed_by_triton(activation, (least, most))
@@ -337,9 +296,7 @@ def _prepared(activation: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tor
 def masked_gradient(gradient: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
     """The gradient where the bit is 1, else 0: backward of ReLU and hardtanh. Bit-equal, NaN and infinities included.
 
-    Args:
-        gradient: dense, with the strides of the activation.
-        packed: what `relu_bits` or `hardtanh_bits` gave.
+    It is dense, with the strides of the activation.
     """
     return _masked(gradient, packed, torch.empty_like(gradient))
 

@@ -149,12 +149,7 @@ def batch_norm_with_statistics(
     """The result of a training step's batch normalization once more, with its statistics instead of new ones.
 
     Bit-equal on the CPU: the evaluation kernel with variance 1 and weight w / std computes what the training kernel
-    does, in the same order.
-
-    Args:
-        source: (samples, channels, ...).
-        mean, deviation: mean and 1 / std of each channel, as the first run saved them.
-        weight, bias: of each channel, or None.
+    does, in the same order. ``deviation`` is 1 / std of each channel, as the first run saved it.
     """
     if source.device.type == "cuda":
         return aten.batch_norm_elemt.default(source, weight, bias, mean, deviation, 0.0)
@@ -171,12 +166,8 @@ def batch_norm_gradient_lean(
 ) -> Gradients:
     """Gradients of input, weight and bias with a temporary of a few samples; PyTorch's takes a whole tensor.
 
-    Relative to the largest entry they differ by about 4e-7 in float32, from another order of sums.
-
-    Args:
-        gradient, source: (samples, channels, ...).
-        weight: of each channel, or None.
-        mean, deviation: mean and 1 / std of each channel.
+    Relative to the largest entry they differ by about 4e-7 in float32, from another order of sums. ``deviation`` is 1 /
+    std of each channel.
     """
     return _lean(gradient, source, weight, mean, deviation, torch.empty_like(gradient))
 
@@ -197,14 +188,8 @@ def batch_norm_gradient_from_output(
 ) -> Gradients:
     """Gradients of input, weight and bias from the output: PyTorch's kernel, told that y is an input with mean b.
 
-    In float32 they differ by about 1e-7 of the largest entry where |b / w| is small, by 2e-6 where it is 100.
-
-    Args:
-        gradient, output: (samples, channels, ...).
-        weight, bias, deviation: w, b and 1 / std of each channel.
-
-    Raises:
-        ExecutionError: if a weight is 0 or some |b / w| is above `LARGEST_RATIO`.
+    In float32 they differ by about 1e-7 of the largest entry where |b / w| is small, by 2e-6 where it is 100. An
+    ExecutionError if a weight is 0 or some |b / w| is above `LARGEST_RATIO`. ``deviation`` is 1 / std of each channel.
     """
     _require_invertible(weight, bias)
     scale = weight * weight * deviation
@@ -232,20 +217,12 @@ def batch_norm_gradient_from_output_lean_in_place(
 
 
 def is_invertible(weight: torch.Tensor, bias: torch.Tensor) -> bool:
-    """Whether the input can be found from the output: no weight is 0, and no |b / w| above `LARGEST_RATIO`.
-
-    >>> is_invertible(torch.ones(2), torch.zeros(2)), is_invertible(torch.tensor([1.0, 0.0]), torch.ones(2))
-    (True, False)
-    """
+    """Whether the input can be found from the output: no weight is 0, and no |b / w| above `LARGEST_RATIO`."""
     return bool((bias.abs() <= LARGEST_RATIO * weight.abs()).logical_and_(weight != 0).all())
 
 
 def _require_invertible(weight: torch.Tensor, bias: torch.Tensor) -> None:
-    """Refuse weights from whose output the input cannot be found.
-
-    Raises:
-        ExecutionError: with the channel.
-    """
+    """Refuse weights from whose output the input cannot be found, with the channel."""
     if not is_invertible(weight, bias):
         worst = int((bias / weight).abs().nan_to_num(torch.inf).flatten().argmax())
         w, b = weight.flatten()[worst].item(), bias.flatten()[worst].item()
@@ -299,16 +276,9 @@ def layer_norm_gradient_from_output(
 ) -> Gradients:
     """Gradients of input, weight and bias, a few rows at a time.
 
-    Relative to the largest entry they differ by about 4e-7 in float32 where |b / w| is small.
-
-    Args:
-        gradient, output: contiguous, (..., *normalized).
-        normalized: the last dimensions, over which statistics are taken.
-        weight, bias: w and b, of shape ``normalized``.
-        deviation: 1 / std of each row.
-
-    Raises:
-        ExecutionError: if a weight is 0 or some |b / w| is above `LARGEST_RATIO`.
+    Relative to the largest entry they differ by about 4e-7 in float32 where |b / w| is small. An ExecutionError if a
+    weight is 0 or some |b / w| is above `LARGEST_RATIO`. ``normalized`` are the last dimensions, over which statistics
+    are taken, ``deviation`` is 1 / std of each row.
     """
     _require_invertible(weight, bias)
     width = weight.numel()

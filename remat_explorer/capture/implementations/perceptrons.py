@@ -262,15 +262,11 @@ class TokenResult:
 
 @dataclass(frozen=True)
 class WeightGradient:
-    """Result: a hidden tensor times a given one, along the tokens.
-
-    Attributes:
-        turned: whether the given tensor has a column for each token, and is the first factor.
-    """
+    """Result: a hidden tensor times a given one, along the tokens."""
 
     hidden: int
     tokens: int
-    turned: bool
+    turned: bool  # the given tensor has a column for each token, and is the first factor
 
     def add(self, result: torch.Tensor, hidden: Hidden, given: Given, rows: slice, columns: slice) -> None:
         """Write what belongs to these columns."""
@@ -298,19 +294,12 @@ ResultStep = TokenResult | WeightGradient | BiasGradient
 
 @dataclass(frozen=True)
 class Perceptron:
-    """How results come from tokens and weights.
+    """How results come from tokens and weights."""
 
-    Attributes:
-        features: columns of its hidden tensors.
-        steps: hidden tensors and results, in order.
-        results: shape and type of each result, in order.
-        last: for each step the hidden tensors that no later one reads.
-    """
-
-    features: int
-    steps: tuple[HiddenStep | ResultStep, ...]
-    results: tuple[tuple[tuple[int, ...], torch.dtype], ...]
-    last: tuple[tuple[int, ...], ...] = field(init=False)
+    features: int  # columns of its hidden tensors
+    steps: tuple[HiddenStep | ResultStep, ...]  # hidden tensors and results, in order
+    results: tuple[tuple[tuple[int, ...], torch.dtype], ...]  # shape and type of each, in order
+    last: tuple[tuple[int, ...], ...] = field(init=False)  # for each step the hidden tensors that no later one reads
 
     def __post_init__(self) -> None:
         reader = {number: place for place, step in enumerate(self.steps) for number in reads_of(step)}
@@ -352,13 +341,7 @@ def reads_of(step: HiddenStep | ResultStep) -> list[int]:
 
 @dataclass(frozen=True)
 class SomeTokens:
-    """Computes the only result of a perceptron, ``rows`` tokens at a time.
-
-    >>> steps = Product(0, 0, 1), Entrywise(1, torch.relu, (HiddenPlace(0),)), TokenResult(1, 2)
-    >>> x, first, second = torch.tensor([[1.0], [-1.0], [2.0]]), torch.ones(1, 4), torch.ones(4, 1)
-    >>> SomeTokens(Perceptron(4, steps, (((3, 1), x.dtype),)), rows=2)(x, first, second).tolist()
-    [[4.0], [0.0], [8.0]]
-    """
+    """Computes the only result of a perceptron, ``rows`` tokens at a time."""
 
     perceptron: Perceptron
     rows: int
@@ -394,23 +377,14 @@ def passed_on(result: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _Layers:
-    """The calls of a perceptron.
+    """The calls of a perceptron, in graph order."""
 
-    Attributes:
-        tokens, features: rows and columns of its hidden tensors.
-        hidden: the calls that make one, in graph order.
-        results: the calls that make something else of one, in graph order, and what: a product with ``weight``, the
-            gradient of a weight with the hidden features in its rows or, ``turned``, in its columns, or of a bias.
-        backward: those of both that belong to the backward pass.
-        first_backward: the first call of the first operation of those; None if there is none.
-    """
-
-    tokens: int
-    features: int
-    hidden: tuple[Node, ...]
-    results: dict[Node, ResultKind]
-    backward: frozenset[Node]
-    first_backward: Node | None
+    tokens: int  # rows of its hidden tensors
+    features: int  # columns of its hidden tensors
+    hidden: tuple[Node, ...]  # the calls that make one
+    results: dict[Node, ResultKind]  # the calls that make something else of one, and what
+    backward: frozenset[Node]  # those of both that belong to the backward pass
+    first_backward: Node | None  # first call of the first operation of those; None if there is none
 
     @property
     def calls(self) -> tuple[Node, ...]:

@@ -197,11 +197,7 @@ def _same_format(site: Site, gradient: Node, source: Node) -> bool:
 
 
 def runs_in_triton(*tensors: torch.Tensor) -> bool:
-    """Whether these kernels can run on tensors: on a CUDA device, with Triton, and in one of the two memory formats.
-
-    >>> runs_in_triton(torch.ones(1, 1, 2, 2))
-    False
-    """
+    """Whether these kernels can run on tensors: on a CUDA device, with Triton, and in one of the two memory formats."""
     return HAS_TRITON and all(tensor.device.type == "cuda" and _in_order(tensor) for tensor in tensors)
 
 
@@ -210,10 +206,8 @@ def _pool_by_triton(
 ) -> None:
     """Write the maxima and their places in the windows, each unless it is None.
 
-    Args:
-        source: (samples, channels, height, width), contiguous or with channels last.
-        maxima, places: (samples, channels, rows, columns) in the memory format of ``source``; not both None.
-        kernel, setting: heights and widths of the window, then of stride, padding and dilation.
+    Both have the memory format of ``source``, contiguous or channels last. ``kernel`` is height and width of the
+    window, ``setting`` those of stride, padding and dilation.
     """
     given = maxima if maxima is not None else places
     assert given is not None
@@ -228,10 +222,7 @@ def _spread_by_triton(
 ) -> None:
     """Write the gradient of the input: of each entry, the sum over the windows of which it is the maximum.
 
-    Args:
-        gradient, places: (samples, channels, rows, columns), in the memory format of ``result``.
-        result: (samples, channels, height, width).
-        kernel, setting: as for `_pool_by_triton`.
+    All tensors have the memory format of ``result``.
     """
     if result.numel():
         tensors = flat(gradient), flat(places), flat(result)
@@ -262,11 +253,6 @@ def max_pool_with_places(
     source: torch.Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The maxima, and the place of each one in its window: row * window width + column, uint8. Bit-equal.
-
-    Args:
-        source: (samples, channels, height, width).
-        kernel, stride, padding, dilation: of height and width.
-        ceil_mode: whether windows may start in the last rows and columns that do not fill one.
 
     >>> maxima, places = max_pool_with_places(torch.tensor([[[[1.0, 2.0], [4.0, 3.0]]]]), [2, 2], [2, 2], [0, 0],
     ...                                       [1, 1], False)
@@ -322,12 +308,9 @@ def max_pool_gradient_from_indices(
     dilation: Sizes,
     ceil_mode: bool,
 ) -> torch.Tensor:
-    """PyTorch's own backward kernel without the input, of which it needs but the shape. Bit-equal.
+    """PyTorch's own backward kernel without the input, of which it needs but the shape, ``size``. Bit-equal.
 
-    Args:
-        gradient, index: (samples, channels, rows, columns), in the memory format of the input.
-        size: the input's shape.
-        kernel, stride, padding, dilation, ceil_mode: as for `max_pool_with_places`.
+    Gradient and index have the memory format of the input.
     """
     result = gradient.new_empty(tuple(size)).contiguous(memory_format=_format(gradient))
     if result.numel() == 0:
@@ -348,11 +331,7 @@ def max_pool_gradient_from_places(
     dilation: Sizes,
     ceil_mode: bool,
 ) -> torch.Tensor:
-    """The gradient of the input from the places in the windows. Bit-equal.
-
-    Args:
-        places: what `max_pool_with_places` gave; the others as for `max_pool_gradient_from_indices`.
-    """
+    """The gradient of the input, of shape ``size``, from the places in the windows. Bit-equal."""
     result = _gradient_like(gradient, size)
     if runs_in_triton(gradient, places, result):
         _spread_by_triton(gradient, places, result, kernel, stride, padding, dilation)
@@ -375,12 +354,7 @@ def max_pool_gradient_recomputed(
     dilation: Sizes,
     ceil_mode: bool,
 ) -> torch.Tensor:
-    """The gradient of the input with the indices, or on CUDA the places, found once more. Bit-equal.
-
-    Args:
-        gradient: (samples, channels, rows, columns), in the memory format of ``source``.
-        source, kernel, stride, padding, dilation, ceil_mode: as for `max_pool_with_places`.
-    """
+    """The gradient of the input with the indices, or on CUDA the places, found once more. Bit-equal."""
     if runs_in_triton(gradient, source) and math.prod(kernel) <= LARGEST_WINDOW:
         places = _room_for(source, kernel, stride, padding, dilation, ceil_mode, torch.uint8)
         _pool_by_triton(source, None, places, kernel, stride, padding, dilation)
@@ -464,16 +438,7 @@ def _index(
 def packed_places(
     index: torch.Tensor, size: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool
 ) -> torch.Tensor:
-    """The place of each maximum in its window from PyTorch's index of 8 bytes, a few samples at a time: uint8.
-
-    Args:
-        index: (samples, channels, rows, columns), where each maximum lies in its input plane.
-        size: the input's shape.
-        kernel, stride, padding, dilation, ceil_mode: as for `max_pool.max_pool_with_places`.
-
-    >>> packed_places(torch.tensor([[[[2]]]]), [1, 1, 2, 2], [2, 2], [2, 2], [0, 0], [1, 1], False).tolist()
-    [[[[2]]]]
-    """
+    """The place of each maximum in its window from PyTorch's index of 8 bytes, a few samples at a time: uint8."""
     places = torch.empty_like(index, dtype=torch.uint8)
     for part in samples(index):
         _write_places(index[part].clone(), places[part], kernel, stride, padding, dilation, size[-1])
@@ -483,14 +448,7 @@ def packed_places(
 def max_pool_places(
     source: torch.Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool
 ) -> torch.Tensor:
-    """The place of each maximum in its window, uint8, from the input, without the maxima.
-
-    Args:
-        source, kernel, stride, padding, dilation, ceil_mode: as for `max_pool.max_pool_with_places`.
-
-    >>> max_pool_places(torch.tensor([[[[1.0, 2.0], [4.0, 3.0]]]]), [2, 2], [2, 2], [0, 0], [1, 1], False).tolist()
-    [[[[2]]]]
-    """
+    """The place of each maximum in its window, uint8, from the input, without the maxima."""
     if runs_in_triton(source):
         places = _room_for(source, kernel, stride, padding, dilation, ceil_mode, torch.uint8)
         _pool_by_triton(source, None, places, kernel, stride, padding, dilation)

@@ -7,7 +7,7 @@ from typing import Any
 import ipywidgets as w
 
 from remat_explorer.explorer.panels.side_panel import Click, SidePanel, button, note, table, text
-from remat_explorer.explorer.state.state import OPTIMIZERS, PRECISIONS, State
+from remat_explorer.explorer.state.state import FIT_OPTIMIZERS, PRECISIONS, State
 from remat_explorer.quantities import format_bytes
 
 BEFORE = (
@@ -38,7 +38,7 @@ class FitPanel(SidePanel):
         self.memory = w.Text(
             description="Memory", continuous_update=False, tooltip="Of the device, such as 24 GB", **field
         )
-        self.optimizer = w.Dropdown(description="Optimizer", options=OPTIMIZERS, **field)
+        self.optimizer = w.Dropdown(description="Optimizer", options=FIT_OPTIMIZERS, **field)
         self.precision = w.Dropdown(description="Precision", options=PRECISIONS, **field)
         self.master = w.Checkbox(
             description="master weights", indent=False, tooltip="A float32 copy of parameters in half precision"

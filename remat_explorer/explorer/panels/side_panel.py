@@ -17,7 +17,8 @@ import traitlets as t
 from remat_explorer.explanations import Mention, Words
 from remat_explorer.explorer.page_widget import PageWidget
 from remat_explorer.explorer.state.state import State
-from remat_explorer.figures import Theme, palette
+from remat_explorer.figures import Theme
+from remat_explorer.figures.palette import palette
 
 COLOURS = (
     *("forward", "backward", "recompute", "kept", "resident", "gradients"),

@@ -15,7 +15,8 @@ import numpy as np
 import traitlets as t
 
 from remat_explorer.errors import QuantityError, UnknownNameError
-from remat_explorer.graph import Graph, Operation, RepeatedBlocks, repeated_blocks
+from remat_explorer.graph import Graph, Operation, RepeatedBlocks
+from remat_explorer.graph.repeated_blocks import repeated_blocks
 from remat_explorer.quantities import parse_bytes
 from remat_explorer.schedule import Schedule
 

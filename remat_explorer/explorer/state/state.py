@@ -40,7 +40,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import STRATEGIES, Frontier, MinimumBudget, Solution
 
 # Keys of `remat_explorer.fit.optimizers.OPTIMIZERS`, which is imported with torch, for which no screen should wait.
-OPTIMIZERS = ("adamw", "adam", "adam8bit", "adafactor", "lion", "momentum", "sgd")
+FIT_OPTIMIZERS = ("adamw", "adam", "adam8bit", "adafactor", "lion", "momentum", "sgd")
 PRECISIONS = ("bfloat16", "float32", "autocast")
 PICTURES = ("matrices", "memory", "model", "case")
 PANELS = ("fit", "explain", "plan", "peak", "ways", "solver", "compare", "edit", "execution")
@@ -97,7 +97,7 @@ class FitQuestion(t.HasTraits):
     """Memory and recipe of the question whether a training step fits, what is being done for it, and the answer."""
 
     fit_memory = t.Unicode("24 GB", help="Memory of the device, such as '24 GB'.")
-    fit_optimizer = t.Enum(OPTIMIZERS, "adamw", help="Whose state has to fit, too.")
+    fit_optimizer = t.Enum(FIT_OPTIMIZERS, "adamw", help="Whose state has to fit, too.")
     fit_precision = t.Enum(PRECISIONS, "bfloat16", help="Of a model of the zoo.")
     fit_master_weights = t.Bool(False, help="Whether a float32 copy of parameters in half precision is kept.")
     fit_full_gradients = t.Bool(False, help="Whether gradients are kept in float32.")

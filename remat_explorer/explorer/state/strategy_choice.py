@@ -18,7 +18,9 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import (
     AP_GREEDY,
     AP_SQRT_N,
+    CHECKPOINT_SEQUENTIAL,
     DEFAULTS,
+    ROTOR,
     STRATEGIES,
     Condensed,
     Method,
@@ -203,9 +205,9 @@ def _parts(method: Method, graph: Graph) -> str:
     Raises:
         SolverError: if there is no such part.
     """
-    if method is method_of("rotor"):
+    if method is ROTOR:
         return _blocks([len(forward) for forward in chain_of(Condensed.of(graph)).forward if forward])
-    if method is method_of("checkpoint-sequential"):
+    if method is CHECKPOINT_SEQUENTIAL:
         checkpoint_sequential_candidates(graph)
         return _blocks([len(block) for block in blocks(graph)])
     if method in (AP_SQRT_N, AP_GREEDY):

@@ -28,17 +28,9 @@ class FusionWithinBudget(InductorChoices):
     """Inductor's own choices, but for fusions that would exceed a budget or break the order of the plan.
 
     Inductor asks before each fusion. It is refused where buffers would then take more than there is room for, and more
-    than they take already. At the end kernels are sorted as the plan has their operations.
-
-    Args:
-        parts: the partitioner that makes the graphs.
-        budget: bytes of the step; None for those that the partitioner was asked for.
-        unforeseen: bytes by which a trial step took more than the buffers that were counted here.
-
-    Attributes:
-        peak: the most bytes of a step by the buffers after fusion, resident bytes included; None before that, and where
-            the plan's order could not be kept.
-        called: numbers of the operations for which a library is called, and no kernel made.
+    than they take already. At the end kernels are sorted as the plan has their operations. ``unforeseen`` is by how
+    many bytes a trial step took more than the buffers that were counted here. ``peak`` includes resident bytes; it is
+    None before that, and where the plan's order could not be kept.
     """
 
     def __init__(self, parts: Partitioner, budget: int | None = None, unforeseen: int = 0) -> None:
@@ -136,13 +128,7 @@ def _library_operation(node: Any) -> int | None:
 
 
 def buffers_of(nodes: Nodes, number: dict[str, int], held: frozenset[str]) -> list[Buffer]:
-    """What the nodes of a scheduler write and read, before fusion.
-
-    Args:
-        nodes: in the order of the graph.
-        number: of each node, and of the nodes in it, by name.
-        held: inputs that stay to the end.
-    """
+    """What the nodes of a scheduler write and read, before fusion; the ``held`` inputs stay to the end."""
     scheduler, stay = nodes[0].scheduler, {*V.graph.get_output_names(), *held}
     sizes = compute_size_for_scheduler_buffer(scheduler.name_to_buf)
     maker = {buffer.get_name(): k for k, node in enumerate(nodes) for buffer in node.get_outputs()}
@@ -193,23 +179,14 @@ Array = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory that operations write and read.
+    """Memory that operations write and read."""
 
-    Attributes:
-        size: bytes.
-        maker: the operation that writes it; None for what is there before the first one.
-        readers: operations that read it.
-        followers: operations that have to come after its maker; those that read it are among them.
-        held: whether it stays to the end.
-        over: readers that may put a result of theirs in its place.
-    """
-
-    size: int
-    maker: int | None
+    size: int  # bytes
+    maker: int | None  # None for what is there before the first one
     readers: tuple[int, ...]
-    followers: tuple[int, ...] = ()
-    held: bool = False
-    over: frozenset[int] = frozenset()
+    followers: tuple[int, ...] = ()  # operations that have to come after its maker, readers included
+    held: bool = False  # whether it stays to the end
+    over: frozenset[int] = frozenset()  # readers that may put a result of theirs in its place
 
 
 class KernelOrder:
@@ -217,15 +194,6 @@ class KernelOrder:
 
     A kernel needs all that it reads and all that it writes at one time; what only its own operations read is never in
     memory. A result takes the place of an input of the same size that the same operation reads last.
-
-    Args:
-        operations: how many there are; they begin in the order of their numbers.
-        buffers: what they read and write.
-
-    >>> made = [Buffer(4, k, (k + 1,), (k + 1,)) for k in range(2)]
-    >>> order = KernelOrder(3, [*made, Buffer(4, 2, (), held=True)])
-    >>> order.peak, order.fuse(0, 1).peak, order.fuse(0, 1).fuse(1, 2).peak
-    (8, 8, 4)
     """
 
     def __init__(self, operations: int, buffers: Sequence[Buffer]) -> None:
@@ -325,19 +293,13 @@ class KernelOrder:
 
 @dataclass(frozen=True)
 class _KernelState:
-    """Kernels and lifetimes.
+    """Kernels and lifetimes."""
 
-    Attributes:
-        kernel: of each operation, called by one of its operations.
-        place: of each kernel.
-        first, last, bytes: of each buffer: the places between which it is in memory, and what it takes there.
-    """
-
-    kernel: Array
-    place: Array
-    first: Array
+    kernel: Array  # of each operation, called by one of its operations
+    place: Array  # of each kernel
+    first: Array  # of each buffer, as last: the places between which it is in memory
     last: Array
-    bytes: Array
+    bytes: Array  # of each buffer in that time
 
     def copy(self) -> _KernelState:
         return replace(self, **{name: array.copy() for name, array in vars(self).items()})

@@ -51,20 +51,13 @@ _BATCH_NORM = (  # whose results do not depend on the running statistics that th
 
 
 def joint_program(module: GraphModule, forward_results: int, in_place: bool = True) -> JointProgram:
-    """Our graph of a joint graph, with costs predicted for the device on which its tensors lie.
+    """Our graph of a joint graph, which is changed, with costs predicted for the device on which its tensors lie.
 
     Resident bytes are those of all inputs: parameters, buffers, the batch and the gradients of the outputs; and of a
-    generator state for each random operation, which is kept if the operation is repeated.
-
-    Args:
-        module: the joint graph; it is changed.
-        forward_results: how many of its results, from the first on, are of the forward pass.
-        in_place: whether calls write over what dies. If not, the graph is for a compiler of functional graphs, which
-            does that and makes kernels of calls: operations are what it is expected to run in one kernel.
-
-    Raises:
-        ExecutionError: if sizes are symbolic, or the graph has parts that are no tensors.
-        CaptureError: if an operator gives a mixture of new and old storages.
+    generator state for each random operation, which is kept if the operation is repeated. The first ``forward_results``
+    of its results are of the forward pass. Unless ``in_place``, the graph is for a compiler of functional graphs, which
+    writes over what dies and makes kernels of calls: operations are what it is expected to run in one kernel. An
+    ExecutionError if sizes are symbolic.
     """
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     _require_plannable(module, placeholders)
@@ -125,23 +118,15 @@ def joint_program(module: GraphModule, forward_results: int, in_place: bool = Tr
 
 @dataclass(frozen=True, eq=False)
 class JointProgram:
-    """A joint graph as a program.
-
-    Attributes:
-        program: operations and what they call; it has no results of its own.
-        primals, tangents: the placeholders, in order.
-        forward, backward: the results of each pass, in order.
-        writes: new contents of inputs, which the forward pass writes in its end.
-        random_state: a FakeTensor of the generator's state, or None where nothing is random.
-    """
+    """A joint graph as a program, which has no results of its own."""
 
     program: Program
-    primals: tuple[Node, ...]
+    primals: tuple[Node, ...]  # placeholders in order, as the tangents
     tangents: tuple[Node, ...]
-    forward: tuple[GraphResult, ...]
+    forward: tuple[GraphResult, ...]  # results in order, as those of backward
     backward: tuple[GraphResult, ...]
-    writes: tuple[tuple[Node, GraphResult], ...]
-    random_state: torch.Tensor | None
+    writes: tuple[tuple[Node, GraphResult], ...]  # new contents of inputs, written at the end of the forward pass
+    random_state: torch.Tensor | None  # a FakeTensor; None where nothing is random
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,15 +278,10 @@ def _goes_entry_by_entry(call: Node) -> bool:
 
 
 def as_kernels(graph: Graph, storages: Storages, number: Mapping[StorageDraft, int]) -> Graph:
-    """The graph in which operations are kernels of a compiler.
+    """The graph in which operations, of one implementation and after `fuse_pointwise`, are kernels of a compiler.
 
     A kernel's result takes the place of an input that dies. What passes between its calls is not moved, and so takes no
     time: costs are those of the calls, by the share of bytes that are still moved.
-
-    Args:
-        graph: of these storages, with one implementation of each operation.
-        storages: after `fuse_pointwise`.
-        number: value id of each storage.
     """
     last_read = {storage: k for k, draft in enumerate(storages.operations) for storage in draft.reads}
     operations = []

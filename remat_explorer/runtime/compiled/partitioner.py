@@ -197,19 +197,12 @@ OPERATION = "planned operation"  # key of Node.meta: the number of the operation
 
 @dataclass(frozen=True, eq=False)
 class ForwardBackwardGraphs:
-    """The two graphs of a step, and what else is in memory while the backward graph runs.
+    """The two graphs of a step, and what else is in memory while the backward graph runs."""
 
-    Attributes:
-        forward: gives the results of the forward pass, and then what is saved.
-        backward: takes what is saved, and then the gradients of the results.
-        held: inputs of the backward graph that are results of the forward pass, and so stay when it has read them.
-        beside: bytes of the other results of the forward pass.
-    """
-
-    forward: GraphModule
-    backward: GraphModule
-    held: frozenset[str]
-    beside: int
+    forward: GraphModule  # gives the results of the forward pass, then what is saved
+    backward: GraphModule  # takes what is saved, then the gradients of the results
+    held: frozenset[str]  # its inputs that are results of the forward pass, and so stay
+    beside: int  # bytes of the other results of the forward pass
 
 
 def forward_backward_graphs(plan: Plan, joint: JointProgram) -> ForwardBackwardGraphs:
@@ -217,13 +210,6 @@ def forward_backward_graphs(plan: Plan, joint: JointProgram) -> ForwardBackwardG
 
     Operations stand in the plan's order, repetitions included, an operation as often as the plan repeats it. One that
     draws random numbers and is repeated saves the generator's state where it first runs, and repeats from there.
-
-    Args:
-        plan: of the program's graph.
-        joint: what it is a plan of.
-
-    Raises:
-        ExecutionError: if the plan begins the backward pass before the forward pass is complete.
     """
     split = split_point(plan)
     forward = _GraphEmitter(plan, joint)
@@ -278,11 +264,7 @@ def forward_backward_graphs(plan: Plan, joint: JointProgram) -> ForwardBackwardG
 
 
 class _GraphEmitter(Emitter):
-    """One graph under construction, whose nodes have the meta of those that they stand for.
-
-    Attributes:
-        random: for each random call that runs again, the node of the generator's state.
-    """
+    """One graph under construction, whose nodes have the meta of those that they stand for."""
 
     def __init__(self, plan: Plan, joint: JointProgram) -> None:
         super().__init__(plan, joint.program, torch.device("cpu"))

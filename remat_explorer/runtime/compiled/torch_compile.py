@@ -28,17 +28,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
 from torch.utils._python_dispatch import _disable_current_modes
 
-from remat_explorer.capture import (
-    Profile,
-    ProfilingRun,
-    Program,
-    Registers,
-    StorageCensus,
-    eager_kernels,
-    memory_meter,
-    no_autocast,
-    shard_groups,
-)
+from remat_explorer.capture import Profile, ProfilingRun, Program, Registers, StorageCensus, no_autocast, shard_groups
+from remat_explorer.capture.eager_kernels import eager_kernels
+from remat_explorer.capture.memory_meter import memory_meter
 from remat_explorer.entry_checks import Seconds, require_arguments
 from remat_explorer.errors import ExecutionError, UnknownNameError
 from remat_explorer.graph import Graph
@@ -207,10 +199,6 @@ def trial_peak(compiled: Callable[..., Any], inputs: Sequence[Any]) -> int:
     Parameters are the model's own, which a step only reads; other inputs are zeros of the same sizes, so that what is
     counted does not depend on them, and buffers stay as they are. A first step compiles and warms up. The random state
     stays as it is.
-
-    Args:
-        compiled: takes the inputs and gives a list of outputs.
-        inputs: as torch.compile gives them to a back end.
     """
     with tracing(None), _disable_current_modes(), torch.random.fork_rng(), torch.enable_grad():
         given = [zeros_like_input(value) if isinstance(value, torch.Tensor) else value for value in inputs]
@@ -243,12 +231,7 @@ def _trained_outputs(compiled: Callable[..., Any], given: Sequence[Any]) -> list
 
 
 def measure_workspace(program: Program, operations: Iterable[int]) -> dict[int, int]:
-    """Measured workspace of some operations in bytes, each run by itself, with zeros for inputs.
-
-    Args:
-        program: of a joint graph; each operation has one implementation.
-        operations: those that run as they are, and not in a kernel of the compiler's own.
-    """
+    """Measured workspace of some operations in bytes, each run by itself, with zeros for inputs."""
     device = _device_of(program)
     census, choices = StorageCensus(program, device), [(k, 1) for k in operations]
     with _undisturbed(program), memory_meter(device) as meter:
@@ -290,18 +273,10 @@ def _device_of(program: Program) -> torch.device:
 
 
 def measure_plan_workspace(plan: Plan, program: Program) -> Profile:
-    """Measured workspace and storages of the program's operations, with the costs that its graph has.
+    """Measured workspace and storages of the operations of a joint graph's program, with the costs that its graph has.
 
     The plan runs once, with zeros for inputs, in the memory that the plan takes and the workspace. The random state
-    stays as it is.
-
-    Args:
-        plan: of the program's graph.
-        program: of a joint graph; each operation has one implementation.
-
-    Raises:
-        OutOfMemoryError: if memory does not hold it.
-        ExecutionError: if an operator gives a tensor in the storage of another, or holds on to memory.
+    stays as it is. An ExecutionError if an operator gives a tensor in the storage of another, or holds on to memory.
     """
     graph = program.graph
     device = _device_of(program)

@@ -60,15 +60,6 @@ def first_equal_calls(module: GraphModule) -> dict[str, str]:
     """For each call the name of the first call with the same operator and equal arguments: its own, if it is that one.
 
     Random calls are equal to none but themselves.
-
-    >>> from torch import add, neg
-    >>> from torch.fx import Graph
-    >>> graph = Graph()
-    >>> x = graph.placeholder("x")
-    >>> a, b = (graph.call_function(neg, (x,)) for _ in range(2))
-    >>> c, d = (graph.call_function(add, (node, 1)) for node in (a, b))
-    >>> first_equal_calls(GraphModule({}, graph))
-    {'neg': 'neg', 'neg_1': 'neg', 'add': 'add', 'add_1': 'add'}
     """
     first: dict[tuple[object, str, str], Node] = {}
     equal: dict[Node, Node] = {}
@@ -180,9 +171,7 @@ def _absent(program: Program, operation_of: Mapping[str, int], present: set[int]
 class _SequenceBuilder:
     """Collects the sequence of operations; each input is there before it is read.
 
-    Args:
-        graph: the graph of the operations.
-        absent: operations that no part lists, with those that they are equal to.
+    ``absent`` are the operations that no part lists, with those that they are equal to.
     """
 
     def __init__(self, graph: Graph, absent: Mapping[int, int | None]) -> None:

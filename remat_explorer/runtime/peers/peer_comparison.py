@@ -27,12 +27,12 @@ from remat_explorer.capture import (
     exact_kernels,
     first_line,
     is_out_of_memory,
-    memory_meter,
     place,
     profile,
     trace,
     unwrap,
 )
+from remat_explorer.capture.memory_meter import memory_meter
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.checker import replay
 from remat_explorer.entry_checks import Repeats, require_arguments
@@ -151,12 +151,7 @@ _Run = Callable[[], StepOutcome]
 
 
 class Contender(Protocol):
-    """One training step in one way.
-
-    Attributes:
-        name, knob: as in `PeerMeasurement`.
-        plan: where it is one.
-    """
+    """One training step in one way."""
 
     @property
     def name(self) -> str: ...
@@ -232,10 +227,8 @@ class MeteredRun:
 class PeerBench:
     """One device, with the buffers and the random state from which every contender starts.
 
-    Args:
-        placed: the model on its device; its buffers are the ones to start from, and no contender writes to them.
-        training: whose buffers and gradients are set back before each run.
-        resident_bytes: bytes that are there before a step and count in every peak.
+    No contender writes to the buffers of ``placed``; those of ``training``, and its gradients, are set back before each
+    run. Resident bytes count in every peak.
     """
 
     def __init__(self, placed: Placement, training: Eager, resident_bytes: int) -> None:

@@ -26,13 +26,13 @@ from remat_explorer.capture import (
     exact_kernels,
     fake_tensor_mode,
     first_line,
-    memory_meter,
     model_device,
     place,
     substitute_tensors,
     tensors_in,
     unwrap,
 )
+from remat_explorer.capture.memory_meter import memory_meter
 from remat_explorer.checker import replay
 from remat_explorer.errors import ExecutionError, OutOfMemoryError, SolverError
 from remat_explorer.free_memory import free_bytes
@@ -68,18 +68,10 @@ def observed_modules(graph: Graph, modules: Sequence[str]) -> dict[str, Observed
 
 
 def require_equal(graph: Graph, regions: list[dict[str, Any]], budget: int) -> str:
-    """Run a policy on the step that its graph was captured from.
+    """Run a policy on the step that its graph was captured from; a SolverError if it fails or gives other results.
 
-    Args:
-        graph: the graph of the policy.
-        regions: as its file has them.
-        budget: bytes, resident bytes included.
-
-    Returns:
-        A sentence that says why it could not be run here, or that it took more than the budget; or "".
-
-    Raises:
-        SolverError: if it fails, or loss, gradients, buffers or random numbers differ from plain PyTorch's.
+    The sentence says why it could not be run here, or that it took more than the budget, resident bytes included; or
+    "".
     """
     if graph.example is None:
         return _untried("the graph does not know the step that it was captured from; capture it with contract=False")
@@ -154,11 +146,7 @@ def _with_policy(model: nn.Module, regions: list[dict[str, Any]]) -> Iterator[No
 
 @contextlib.contextmanager
 def _runnable_step(graph: Graph) -> Iterator[tuple[Eager, Placement]]:
-    """The step that a graph was captured from, in plain PyTorch.
-
-    Raises:
-        ExecutionError: if it cannot run here.
-    """
+    """The step that a graph was captured from, in plain PyTorch; an ExecutionError if it cannot run here."""
     example: Example = graph.example
     home = model_device(example.model, example.args, example.kwargs)
     if graph.options is not None and graph.options.kernels is not None and home.type != "cuda":

@@ -33,11 +33,7 @@ def apply_policy(model, path):
 
 
 def read_policy(path):
-    """The regions of a policy file.
-
-    Raises:
-        ValueError: quoting the first entry that is none.
-    """
+    """The regions of a policy file; a ValueError quotes the first entry that is none."""
     try:
         with open(path, encoding="utf-8") as file:
             policy = json.load(file, object_pairs_hook=without_duplicates)

@@ -20,13 +20,8 @@ def blocks_of(model: nn.Module) -> tuple[nn.Module, ...]:
     """The repeated blocks of a model: residual blocks, transformer layers, dense layers.
 
     A block is a member of an `nn.ModuleList` or `nn.Sequential` with parameters and children. Blocks of one class
-    belong together wherever they are; plain sequences do if they are members of the same container. Of all such
-    groups it is the largest, and of equally large ones the outermost.
-
-    >>> def block():
-    ...     return nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-    >>> [len(blocks_of(model)) for model in (nn.Sequential(block(), block(), nn.ReLU()), block())]
-    [2, 0]
+    belong together wherever they are; plain sequences do if they are members of the same container. Of all such groups
+    it is the largest, and of equally large ones the outermost.
     """
     groups: dict[object, dict[nn.Module, None]] = {}
     for container in model.modules():
@@ -49,15 +44,7 @@ Forward = Callable[..., Any]
 
 @contextlib.contextmanager
 def replace_forwards(forwards: Mapping[nn.Module, Forward]) -> Iterator[None]:
-    """Call the given functions in place of the modules' own ``forward``; hooks stay as they are.
-
-    >>> layer = nn.Identity()
-    >>> with replace_forwards({layer: lambda x: x + 1}):
-    ...     layer(1)
-    2
-    >>> layer(1), "forward" in vars(layer)
-    (1, False)
-    """
+    """Call the given functions in place of the modules' own ``forward``; hooks stay as they are."""
     before = {module: module.__dict__["forward"] for module in forwards if "forward" in module.__dict__}
     try:
         for module, forward in forwards.items():
@@ -88,12 +75,7 @@ def _without_inner(group: tuple[nn.Module, ...]) -> tuple[nn.Module, ...]:
 
 
 def largest_sequential(model: nn.Module) -> nn.Sequential | None:
-    """The sequence that makes up most of a model: of those in no other one, the one with the most layers within.
-
-    >>> head, body = nn.Sequential(nn.Linear(4, 2)), nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-    >>> largest_sequential(nn.ModuleDict({"head": head, "body": body})) is body
-    True
-    """
+    """The sequence that makes up most of a model: of those in no other one, the one with the most layers within."""
     sequences = [module for module in _outermost_sequences(model) if len(module) > 1]
     return max(sequences, key=_layer_count, default=None)
 

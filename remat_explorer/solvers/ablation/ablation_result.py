@@ -37,11 +37,7 @@ NONE, ALL = "none", "all"
 
 
 def sets_of(kinds: Kinds) -> tuple[Kinds, ...]:
-    """No kind, each alone, and all together, each set once.
-
-    >>> sets_of(("masks", "lean")), sets_of(())
-    (((), ('masks',), ('lean',), ('masks', 'lean')), ((),))
-    """
+    """No kind, each alone, and all together, each set once."""
     return tuple(dict.fromkeys([(), *((kind,) for kind in kinds), kinds]))
 
 

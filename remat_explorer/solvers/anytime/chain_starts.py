@@ -36,15 +36,7 @@ _MOST_PLANNED_BLOCKS = 300  # the dynamic program takes a second of them, and ti
 
 
 def constructed_schedules(condensed: Condensed, budget: int, limits: Limits) -> Iterator[Schedule]:
-    """Schedules within the budget: REVOLVE's of a chain, and the best persistent one of a chain of blocks.
-
-    Args:
-        limits: time for everything, of which this takes its shares at most.
-
-    >>> from remat_explorer.instances import linear
-    >>> [schedule.cost for schedule in constructed_schedules(Condensed.of(linear(32)), 6, Limits())]
-    [111.0, 111.0]
-    """
+    """Schedules within the budget: REVOLVE's of a chain, and the best persistent one of a chain of blocks."""
     graph = condensed.graph
     with suppress(SolverError):  # no chain
         require_chain(graph, "")
@@ -69,16 +61,7 @@ _MOST_GUIDED_BLOCKS = 200  # of a chain: the table of the program takes memory b
 def chain_guides(condensed: Condensed, budget: int, over: Callable[[], bool] = lambda: False) -> list[Guide]:
     """Guides towards what the program keeps, for each guess with which it finds a schedule.
 
-    Args:
-        over: asked before each step; once True the guides so far are returned.
-
-    Returns:
-        No guides where the graph is no chain of blocks.
-
-    >>> from remat_explorer.instances import linear
-    >>> guides = chain_guides(Condensed.of(linear(8)), budget=4)
-    >>> guides[0].rows.shape
-    (10, 16)
+    There are none where the graph is no chain of blocks.
     """
     guides: list[Guide] = []
     with suppress(SolverError):  # no chain of blocks

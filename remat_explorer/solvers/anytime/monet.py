@@ -65,13 +65,7 @@ _ROUNDS = 2  # of the first search on with one of the best choices; each later o
 
 
 class JointCandidates:
-    """Choices, each with the plain graph that it leaves, its schedules and its bound.
-
-    Args:
-        codes: the implementations of each operation that may be chosen; all if None.
-        incumbent: takes in every schedule that is found.
-        limits: of the whole search, with one thread.
-    """
+    """Choices, each with the plain graph that it leaves, its schedules and its bound."""
 
     def __init__(
         self, problem: CondensedChoices, budget: int, codes: Codes | None, incumbent: Incumbent, limits: Limits
@@ -103,10 +97,7 @@ class JointCandidates:
         return candidate.finished or candidate.bound >= self.incumbent.cost * (1 - PROVEN / 10)
 
     def of(self, choice: Mapping[int, int]) -> CandidateSelection | None:
-        """The candidate of a choice, the same each time.
-
-        None if it needs an implementation that may not be chosen, or cannot fit.
-        """
+        """The candidate of a choice, the same each time; None if it needs what may not be chosen, or cannot fit."""
         candidate = CandidateSelection.of(self.graph, choice, self.budget, self.codes) if choice else None
         if candidate is None or not candidate.keeps_to(self.codes):
             return None
@@ -195,12 +186,8 @@ _TURNS = 3  # before a proof, where no second thread takes them beside it
 class JointSearch(Search):
     """The incumbent, the bound on the joint problem, and the steps that improve them.
 
-    Args:
-        graph: operations may have several implementations, or be optional.
-        codes: the implementations of each operation that may be chosen; all if None.
-        start: a schedule within the budget, and a bound, that are known already; None for either.
-        exact_up_to: stages times operations up to which the joint program is solved, without the steps for large ones.
-        exact_beside: the same up to which it is solved beside the search.
+    The joint program is solved without the steps for large ones up to ``exact_up_to`` stages times operations, and
+    beside the search up to ``exact_beside``.
     """
 
     def __init__(
@@ -385,16 +372,8 @@ class JointSearch(Search):
 def solve_monet(graph: Graph, budget: int, limits: Limits, implementations: str | Collection[str] = "all") -> Answer:
     """The cheapest schedule within the budget with an implementation chosen for every run.
 
-    Args:
-        graph: the training graph; operations may have several implementations, or be optional.
-        budget: bytes, resident bytes included.
-        limits: time, back end, threads (a second one searches beside the bounds), and whom to tell.
-        implementations: "all"; "exact", those whose results are bit-equal; or names or kinds of implementations.
-            Defaults are always among them. The lower bound is about schedules of these implementations.
-
-    Raises:
-        UnknownNameError: if the graph has no implementation of a given name.
-        SolverError: if the back end fails.
+    ``implementations`` is "all"; "exact", those whose results are bit-equal; or names or kinds. Defaults are always
+    among them; the lower bound is about schedules of these implementations.
 
     Source: Shah et al., Memory Optimization for Deep Networks (ICLR 2021), for the choice of implementations.
     """
@@ -404,16 +383,7 @@ def solve_monet(graph: Graph, budget: int, limits: Limits, implementations: str 
 def improve_monet(
     graph: Graph, budget: int, start: Answer, limits: Limits, implementations: str | Collection[str] = "all"
 ) -> Answer:
-    """The same search from what is known, never worse than that.
-
-    Args:
-        graph, budget, limits, implementations: as for `solve_monet`.
-        start: a schedule within the budget of implementations that may be chosen, and a lower bound on the cost of such
-            schedules; None for either.
-
-    Raises:
-        UnknownNameError, SolverError: as `solve_monet`.
-    """
+    """The same search from what is known of schedules of these implementations, never worse than that."""
     return JointSearch(graph, budget, limits, allowed_codes(graph, implementations), start).run()
 
 

@@ -97,14 +97,7 @@ PLAIN_SEARCH = PlainSearchSettings()
 
 
 class PlainSearch(Search):
-    """The incumbent and the bound, and the steps that improve them.
-
-    Args:
-        limits: time, back end, threads (two: the local search has one of its own) and whom to tell.
-        best: a schedule within the budget that is known already.
-        bound: a lower bound that is known already.
-        settings: how the work is divided between the steps.
-    """
+    """The incumbent and the bound, and the steps that improve them."""
 
     def __init__(
         self,
@@ -250,33 +243,12 @@ class PlainSearch(Search):
 
 
 def solve_optimal(graph: Graph, budget: int, limits: Limits) -> Answer:
-    """The cheapest schedule within the budget, or the best known with a bound when the time is up.
-
-    Args:
-        graph: the training graph, one implementation per operation.
-        budget: bytes, resident bytes included.
-        limits: time, back end, threads (a second one runs the local search beside the bounds), and whom to tell.
-
-    Raises:
-        SolverError: if an operation has several implementations, or the back end fails.
-    """
+    """The cheapest schedule within the budget, or the best known with a bound when the time is up."""
     return improve_optimal(graph, budget, Answer(None), limits)
 
 
 def improve_optimal(graph: Graph, budget: int, start: Answer, limits: Limits) -> Answer:
-    """The same search from what is known, never worse than that.
-
-    Args:
-        graph, budget, limits: as for `solve_optimal`.
-        start: a schedule within the budget, and a lower bound on the cost of such schedules; None for either.
-
-    Raises:
-        SolverError: as `solve_optimal`.
-
-    >>> from remat_explorer.instances import linear
-    >>> improve_optimal(linear(8), 4, Answer(None, 20.0), Limits()).schedule.cost
-    26.0
-    """
+    """The same search from what is known, never worse than that."""
     return PlainSearch(Condensed.of(graph), budget, limits, start.schedule, start.lower_bound or 0.0).run()
 
 

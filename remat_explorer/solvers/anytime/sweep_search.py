@@ -56,28 +56,7 @@ _COOLING = 40_000  # iterations of local search in one step
 
 
 class BudgetSearch:
-    """The best schedule and bound at one budget of a sweep.
-
-    Args:
-        relaxed: a bound that is valid there, with its solution if there is one.
-        proving: seconds of one round of proof, at most.
-        planned: whether the planner has had its turn; it has another one if no schedule is known all the same.
-
-    Attributes:
-        best: the cheapest schedule that is known, or None; may be set to a cheaper one that is within the budget.
-        bound: no schedule within the budget costs less; may be raised to what is proven elsewhere.
-        beyond: a schedule for a larger budget to begin with, or None.
-        seconds: spent on it so far.
-
-    >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.bounds.few_moments import few_moments_bound
-    >>> chain, limits = Condensed.of(linear(8)), Limits(30)
-    >>> search = BudgetSearch(chain, 4, few_moments_bound(chain, 4, limits), limits, 1.0)
-    >>> while search.gap:
-    ...     search.advance()
-    >>> search.best.cost
-    26.0
-    """
+    """The best schedule and bound at one budget of a sweep; both may be set to better ones that are found elsewhere."""
 
     def __init__(
         self,
@@ -198,16 +177,8 @@ class BudgetSearch:
 class MomentsAtBudgets(MomentsProblem):
     """The linear program of chosen moments, at any budget from ``least`` on.
 
-    Args:
-        least: bytes of the smallest budget. Values that are small beside it are taken to be in memory for nothing;
-            fewer of them than for larger budgets, so the bound is valid there, too.
-        moments: operations, ascending.
-        limits: time to build, and back end.
-
-    >>> from remat_explorer.instances import linear
-    >>> problem = MomentsAtBudgets(Condensed.of(linear(8)), 4, [8], Limits())
-    >>> [round(problem.at(budget, Limits()).bound, 2) for budget in (4, 6, 10)]
-    [22.0, 20.0, 17.0]
+    Values that are small beside ``least`` are taken to be in memory for nothing; fewer of them than for larger budgets,
+    so the bound is valid there, too.
     """
 
     def __init__(self, condensed: Condensed, least: int, moments: Sequence[int], limits: Limits) -> None:
@@ -241,17 +212,7 @@ _POWER = 2.0  # with which a gap counts for less the more time was spent on it
 
 
 def plan_each(graph: Graph, budgets: Sequence[int], limits: Limits) -> list[Answer]:
-    """A constructed or the planner's schedule for each budget, where there is one in an even share of the time.
-
-    Args:
-        graph: the training graph, one implementation per operation.
-        limits: time for all of them together.
-
-    >>> from remat_explorer.instances import linear
-    >>> small, large = plan_each(linear(8), [4, 10], Limits(30))
-    >>> small.schedule.cost >= 26, large.schedule.cost
-    (True, 17.0)
-    """
+    """A constructed or the planner's schedule for each budget, where there is one in an even share of the time."""
     condensed = Condensed.of(graph)
     answers: list[Answer] = []
     for i, budget in enumerate(budgets):
@@ -267,22 +228,9 @@ def plan_each(graph: Graph, budgets: Sequence[int], limits: Limits) -> list[Answ
 def solve_together(
     graph: Graph, budgets: Sequence[int], starts: Sequence[Schedule], limits: Limits, planned: bool = False
 ) -> list[Answer]:
-    """Schedules and bounds for several budgets.
+    """Schedules and bounds for several budgets, ascending; costs and bounds fall from budget to budget.
 
-    Args:
-        graph: the training graph, one implementation per operation.
-        budgets: bytes, ascending.
-        starts: schedules to begin with wherever they fit.
-        limits: time for all of them together, and back end.
-        planned: whether ``starts`` has the planner's schedules for these budgets.
-
-    Returns:
-        One answer per budget; their costs fall and their bounds fall from budget to budget.
-
-    >>> from remat_explorer.instances import linear
-    >>> answers = solve_together(linear(8), [4, 6, 10], [], Limits(30))
-    >>> [round(answer.lower_bound, 1) for answer in answers]
-    [26.0, 21.0, 17.0]
+    ``planned``: whether ``starts`` has the planner's schedules for these budgets.
     """
     condensed, even = Condensed.of(graph), limits.left / max(len(budgets), 1)
     bounds = _bounds(condensed, budgets, limits.share(_BOUNDING_SHARE))

@@ -54,18 +54,8 @@ _HINT = f'write "{ONE_EXTRA_FORWARD}", a ratio of at least 1 such as 1.3, or a p
 def allowed_recomputation(costs: np.ndarray, is_backward: np.ndarray, limit: OverheadLimit) -> float:
     """Cost beyond that of running every operation once.
 
-    Args:
-        costs: C, cost of each operation, float of shape (n,).
-        is_backward: which operations belong to the backward pass, bool of shape (n,).
-        limit: "one extra forward" (Checkmate, MLSys 2020, (10)), a ratio to keeping everything, a percentage
-            on top of it, or None for no limit.
-
-    Raises:
-        QuantityError: if the limit is none of these.
-
-    >>> costs, is_backward = np.array([1.0, 2.0, 6.0]), np.array([False, False, True])
-    >>> [round(allowed_recomputation(costs, is_backward, limit), 9) for limit in ("one extra forward", 1.5, "10%")]
-    [3.0, 4.5, 0.9]
+    The limit is "one extra forward" (Checkmate, MLSys 2020, (10)), a ratio to keeping everything, a percentage on top
+    of it, or None.
     """
     if limit is None:
         return math.inf
@@ -102,34 +92,21 @@ LEAST_MEMORY = LeastMemorySettings()
 
 @dataclass(frozen=True, eq=False)
 class Allowance:
-    """What may be used, as a line in z.
+    """What may be used, as a line in z."""
 
-    Attributes:
-        offset: bytes of each stage that are taken off its demand, float of shape (n,).
-        gain: bytes that each stage may use per unit of z, float of shape (n,), above 0.
-        spare: cost of recomputation that is allowed at z = 0; infinity for no limit.
-        growth: cost of recomputation that is allowed per unit of z.
-    """
-
-    offset: np.ndarray
-    gain: np.ndarray
-    spare: float
-    growth: float = 0.0
+    offset: np.ndarray  # bytes of each stage that are taken off its demand, float of shape (n,)
+    gain: np.ndarray  # bytes that each stage may use per unit of z, float of shape (n,), above 0
+    spare: float  # cost of recomputation that is allowed at z = 0; infinity for no limit
+    growth: float = 0.0  # cost of recomputation that is allowed per unit of z
 
 
 @dataclass(frozen=True)
 class LeastFactor:
-    """A lower bound on z, infinity if the limit on cost cannot be kept, and what the relaxation holds at it.
+    """A lower bound on z, infinity if the limit on cost cannot be kept, and what the relaxation holds at it."""
 
-    Attributes:
-        z: no schedule does with a smaller factor.
-        relaxed: moments, s and x of the point that attains it, for guided walks; its ``bound`` is not a cost.
-        settled: whether the last integer program was solved to its end.
-    """
-
-    z: float
-    relaxed: MomentsBound
-    settled: bool = False
+    z: float  # no schedule does with a smaller factor
+    relaxed: MomentsBound  # at the point that attains it; its ``bound`` is not a cost
+    settled: bool = False  # whether the last integer program was solved to its end
 
 
 class LeastMemoryProblem(MomentsProblem):
@@ -168,13 +145,7 @@ class LeastMemoryProblem(MomentsProblem):
 
 
 def structural_factor(condensed: Condensed, allowance: Allowance) -> tuple[float, int]:
-    """The z below which some operation does not fit for itself alone, and the memory in bytes that it needs.
-
-    >>> from remat_explorer.instances import linear
-    >>> chain = Condensed.of(linear(8))
-    >>> structural_factor(chain, Allowance(np.zeros(17), np.ones(17), 9.0))
-    (3.0, 3)
-    """
+    """The z below which some operation does not fit for itself alone, and the memory in bytes that it needs."""
     own = condensed.operation_bytes
     factors = (own - allowance.offset) / allowance.gain
     k = int(factors.argmax())
@@ -184,16 +155,7 @@ def structural_factor(condensed: Condensed, allowance: Allowance) -> tuple[float
 def least_factor(
     condensed: Condensed, allowance: Allowance, limits: Limits, settings: LeastMemorySettings = LEAST_MEMORY
 ) -> LeastFactor:
-    """The best bound of the linear program, while moments are added where memory seems to be short.
-
-    Args:
-        allowance: what may be used at each z.
-
-    >>> from remat_explorer.instances import linear
-    >>> chain, peak = Condensed.of(linear(8)), Allowance(np.zeros(17), np.ones(17), spare=9.0)
-    >>> round(least_factor(chain, peak, Limits()).z, 6)  # at cost 26; a peak of 4 can be attained
-    3.6
-    """
+    """The best bound of the linear program, while moments are added where memory seems to be short."""
     z, budget = structural_factor(condensed, allowance)
     best = LeastFactor(z, MomentsBound(0.0))
     for problem, outcome, _ in solve_in_rounds(
@@ -222,12 +184,9 @@ def integral_least_factor(
     most: float = math.inf,
     settings: LeastMemorySettings = LEAST_MEMORY,
 ) -> LeastFactor:
-    """The bound with s binary, from the moments of ``start``, more of which are added between solves: slower, higher.
+    """The bound with s binary, from the moments of ``start``, which grow between solves: slower, higher.
 
-    Args:
-        allowance: what may be used at each z.
-        start: a bound, with its moments.
-        most: a larger z is of no interest; where none up to here remains, the bound is infinity.
+    Where no z up to ``most`` remains, it is infinity.
     """
     best = start
 
@@ -321,13 +280,7 @@ Method = Callable[[Condensed, Allowance, Limits], LeastFactor]
 
 
 def relaxed_batch_bound(problem: BatchProblem, batch: int, limits: Limits) -> BatchBound:
-    """The bound of the linear program, given that no schedule exceeds ``batch``, at least 1.
-
-    >>> from remat_explorer.instances import linear
-    >>> problem = BatchProblem(BatchScaling.by_rule(linear(8)), 1000, "one extra forward")
-    >>> relaxed_batch_bound(problem, 333, Limits()).batch  # 200 can be attained
-    269
-    """
+    """The bound of the linear program, given that no schedule exceeds ``batch``, at least 1."""
     bound = BatchBound(batch, LeastFactor(1.0, MomentsBound(0.0)))
     for _ in range(REFINEMENTS):
         before = bound.batch
@@ -342,10 +295,7 @@ def relaxed_batch_bound(problem: BatchProblem, batch: int, limits: Limits) -> Ba
 def integral_batch_bound(problem: BatchProblem, start: BatchBound, limits: Limits, least: int = 1) -> BatchBound:
     """The bound of the integer program at the moments of ``start``, whose batch must be at least 1.
 
-    Args:
-        problem: the graph, the memory and the limit on the cost.
-        start: a bound that is known, with its moments.
-        least: smaller batches are of no interest; ``least - 1`` is the bound where no other is left.
+    Batches below ``least`` are of no interest; the bound is ``least - 1`` where no other is left.
     """
     condensed, allowance = _at(problem, start.batch)
     unknown = LeastFactor(1.0, start.factor.relaxed)

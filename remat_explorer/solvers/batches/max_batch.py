@@ -47,15 +47,7 @@ ITERATIONS = 100_000  # of local search between two looks at the cost
 
 
 class BatchSearch(Search):
-    """The largest batch with a schedule, and the bound on it; both improve from step to step.
-
-    Attributes:
-        found: the checked schedule of the largest batch so far, or None.
-        batch: that batch, 0 for none.
-        upper_bound: no schedule has a larger batch.
-        operation: the operation that alone fits no larger batch than the first bound.
-        checkpoint_all_batch: the largest batch of keeping everything, 0 for none.
-    """
+    """The largest batch with a schedule, and the bound on it; both improve from step to step."""
 
     def __init__(self, problem: BatchProblem, limits: Limits) -> None:
         super().__init__(limits)

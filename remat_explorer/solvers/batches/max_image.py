@@ -41,21 +41,7 @@ class Fit:
 
 
 def decide_fit(graph: Graph, memory: int, overhead_limit: OverheadLimit, limits: Limits) -> Fit:
-    """Decide for one graph.
-
-    Args:
-        graph: the training graph, one implementation per operation.
-        memory: bytes, resident bytes included.
-        overhead_limit: as for `allowed_recomputation`.
-
-    Raises:
-        QuantityError: if the limit cannot be read.
-        SolverError: if the solver fails, or an operation has several implementations.
-
-    >>> from remat_explorer.instances import linear
-    >>> [decide_fit(linear(8), memory, "one extra forward", Limits()).answer for memory in (2, 4, 5)]
-    ['infeasible', 'unknown', 'feasible']
-    """
+    """Decide for one graph."""
     limit = graph.total_cost + allowed_recomputation(graph.costs, graph.is_backward, overhead_limit)
     condensed = Condensed.of(graph)
     impossible, unknown = Fit("infeasible", None, limit), Fit("unknown", None, limit)

@@ -63,17 +63,9 @@ def solve_in_rounds(
 ) -> Iterator[tuple[P, MilpOutcome, list[int]]]:
     """Each round's program, what it says, and the moments that follow: added are those where memory is shortest.
 
-    The last round is that whose point has no such moment, or that has no point.
-
-    Args:
-        moments: of the first round.
-        program: makes that of a round, to be built.
-        limits: of all rounds, and the back end.
-        shortage: from a program, its outcome and its point to bytes that are short at each operation, estimated.
-        memory: bytes; by a thousandth of it memory must be short for a moment to be added.
-        added: moments that a round adds, at most.
-        most: moments in the end, at most.
-        gap: of a program's objective, up to which it counts as solved.
+    The last round is that whose point has no such moment, or that has no point. ``shortage`` estimates the bytes that
+    are short at each operation; a moment is added where they exceed a thousandth of the memory. Up to its ``gap`` a
+    program counts as solved.
     """
     moments = list(moments)
     while moments and not limits.over:
@@ -125,27 +117,16 @@ def _keep_everything(condensed: Condensed) -> np.ndarray:
 
 @dataclass(frozen=True)
 class MomentsBound:
-    """A lower bound on the cost (infinity: proven infeasible), the moments that gave it, and what they hold.
-
-    Attributes:
-        bound: in the graph's unit.
-        moments: operations, ascending.
-        s: what is in memory at each moment, between 0 and 1, of shape (moments, groups); None without a solution.
-        x: what runs again after each moment, of shape (moments, n).
-    """
+    """A lower bound on the cost (infinity: proven infeasible), the moments that gave it, and what they hold."""
 
     bound: float
     moments: tuple[int, ...] = ()
-    s: np.ndarray | None = None
-    x: np.ndarray | None = None
+    s: np.ndarray | None = None  # in memory at each moment, between 0 and 1, of shape (moments, groups), or None
+    x: np.ndarray | None = None  # what runs again after each moment, of shape (moments, n)
 
 
 class MomentsProblem:
-    """Columns and rows of the relaxation for chosen moments.
-
-    Args:
-        moments: operations, ascending.
-    """
+    """Columns and rows of the relaxation for chosen moments."""
 
     def __init__(self, condensed: Condensed, budget: int, moments: list[int], milp: Milp) -> None:
         self.condensed, self.moments, self.milp = condensed, moments, milp
@@ -243,11 +224,7 @@ def few_moments_bound(
     incumbent: Schedule | None = None,
     settings: FewMomentsSettings = FEW_MOMENTS,
 ) -> MomentsBound:
-    """The best bound of the relaxation's linear program, while moments are added where memory seems to be short.
-
-    Args:
-        incumbent: the best schedule so far, for the progress reports.
-    """
+    """The best bound of the relaxation's linear program, while moments are added where memory seems to be short."""
     best = MomentsBound(condensed.graph.total_cost)
     for problem, outcome, _ in solve_in_rounds(
         first_moments(condensed, budget, settings.first),
@@ -309,14 +286,8 @@ STRENGTHS = (3.0, 30.0)  # factor on the score of what the relaxation holds, and
 def guides(condensed: Condensed, relaxed: MomentsBound) -> list[Guide]:
     """Guides for walks towards what the relaxation has in memory at the next moment.
 
-    A value that is held now and read before the next moment is kept, too; one that the relaxation computes again in
-    the interval is left to the score.
-
-    Args:
-        relaxed: a bound with its solution.
-
-    Returns:
-        One guide per strength; none if the bound has no solution.
+    A value that is held now and read before the next moment is kept, too; one that the relaxation computes again in the
+    interval is left to the score. There is one guide per strength, and none without a solution.
     """
     if relaxed.s is None or relaxed.x is None:
         return []

@@ -59,17 +59,9 @@ from remat_explorer.solvers.search.compiled_state import FlatGraph
 class LivenessModel:
     """The whole problem for one graph and one budget: columns for R, S and L, rules, and memory rows as needed.
 
-    Args:
-        stages: which stages are single and which are merged; all single if None.
-        allowed: which operation may run again in which stage, bool of shape (n, n); any if None.
-        settings: of rounded rows and cover cuts.
-
-    Attributes:
-        R, S: R[q][k] and S[q][v] of entry q of the stages; an operation that the entry runs first is 1.
-        cost_scale: the objective counts costs times this, so that the mean cost is 1.
-        objective_constant: what the substitution of R adds to the objective.
-        L: the columns that stand for "alive", by entry, group and first reader.
-        points: the (stage, operation) whose memory row is in the problem.
+    R[q][k] and S[q][v] are of entry q of the stages; an operation that the entry runs first is 1. L has the columns
+    that stand for "alive", by entry, group and first reader. Costs are scaled so that their mean is 1, and
+    ``objective_constant`` is what the substitution of R adds to the objective.
     """
 
     def __init__(
@@ -158,12 +150,7 @@ class LivenessModel:
     def reruns_excluded(self, reduced_costs: np.ndarray, room: float) -> np.ndarray:
         """Which operation runs again in which entry in no schedule whose cost is within ``room`` of the bound.
 
-        Args:
-            reduced_costs: of the linear program whose bound is meant.
-            room: in the graph's unit.
-
-        Returns:
-            bool of shape (entries, n), only where there is a variable.
+        By the reduced costs of the bound's linear program; bool of shape (entries, n), only where there is a variable.
         """
         R = self.terms[0]
         column, falls = R[..., 1].astype(int), R[..., 2] < 0
@@ -327,13 +314,7 @@ class PathCut(NamedTuple):
 
 
 def violated_cuts(stages: Stages, R: np.ndarray, S: np.ndarray, violated: float = ROWS.paths) -> list[PathCut]:
-    """The most violated cuts at a point, at most one for each group and first stage, the worst first.
-
-    Args:
-        R: (entries, n), between 0 and 1.
-        S: (entries, groups), between 0 and 1.
-        violated: by how much, at least.
-    """
+    """The most violated cuts at a point, at most one for each group and first stage, the worst first."""
     from remat_explorer.solvers.search.relaxed_points import shortest_paths  # compiled on its first use
 
     cuts: list[tuple[float, PathCut]] = []
@@ -362,30 +343,16 @@ TOLERANCE = 1e-6  # of the budget: below it a fractional point counts as within 
 
 @dataclass(frozen=True)
 class Relaxed:
-    """The linear program's answer: a valid lower bound on the cost, and a point that attains it.
+    """The linear program's answer: a valid lower bound on the cost, and a point that attains it."""
 
-    Attributes:
-        bound: cost below which no schedule can be; infinity if the budget is proven infeasible.
-        optimum: of the last round's linear program; it may be below a bound that was known before.
-        R, S: (entries, n) and (entries, groups), between 0 and 1, of the last round; None without one.
-    """
-
-    bound: float
-    optimum: float = 0.0
-    R: np.ndarray | None = None
-    S: np.ndarray | None = None
+    bound: float  # cost below which no schedule can be; infinity if the budget is proven infeasible
+    optimum: float = 0.0  # of the last round's linear program; it may be below a bound that was known before
+    R: np.ndarray | None = None  # (entries, n), between 0 and 1, of the last round; None without one
+    S: np.ndarray | None = None  # (entries, groups), likewise
 
 
 class LivenessRelaxation:
-    """The liveness formulation solved by rounds of violated memory rows and path cuts, first without integrality.
-
-    Args:
-        stages: which stages are single and which are merged; all single if None.
-        allowed: which operation may run again in which stage, bool of shape (n, n); any if None.
-        doing: what progress reports say.
-        cutting: whether path cuts and cover cuts are added, too.
-        settings: of rows and cuts.
-    """
+    """The liveness formulation solved by rounds of violated memory rows and path cuts, first without integrality."""
 
     def __init__(
         self,
@@ -439,12 +406,7 @@ class LivenessRelaxation:
                 self.allowed[int(model.stages.first[q]) : int(model.stages.last[q]) + 1] &= ~excluded[q]
 
     def solve(self, incumbent: Schedule | None = None, bound: float = 0.0) -> Relaxed:
-        """Rounds of the linear program, until nothing is violated, cuts help no more, or the time is up.
-
-        Args:
-            incumbent: the best schedule so far, for the progress reports.
-            bound: a lower bound that is known already.
-        """
+        """Rounds of the linear program, until nothing is violated, cuts help no more, or the time is up."""
         model, limits, settings = self.model, self.limits, self.settings
         total = model.condensed.graph.total_cost
         relaxed = Relaxed(max(bound, total))

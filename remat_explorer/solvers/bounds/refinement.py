@@ -73,9 +73,7 @@ def solve_within(
 ) -> Schedule | None:
     """A schedule cheaper than the incumbent in which only what is allowed runs again, or None.
 
-    Args:
-        allowed: which operation may run again in which stage, bool of shape (n, n).
-        incumbent: the best schedule so far; what it computes again is allowed, too.
+    What the incumbent computes again is allowed, too.
     """
     if incumbent is not None:
         allowed = allowed | (incumbent.R > 0)
@@ -103,11 +101,7 @@ def solve_within(
 
 
 def run_again_in(point: Point) -> np.ndarray:
-    """Which operations a relaxation's point runs again, in every stage of the entry in which it does.
-
-    Returns:
-        bool of shape (n, n).
-    """
+    """Which operations a relaxation's point runs again, in every stage of the entry in which it does; bool (n, n)."""
     stages, n = point.stages, point.stages.condensed.n
     again = (point.R > 0.5) & (np.arange(n) < stages.first[:, None])
     return np.repeat(again, stages.last - stages.first + 1, axis=0)
@@ -120,19 +114,9 @@ SETTLED = 1e-7  # relative gap at which nothing is left to do
 class Refinement:
     """The rising bound, round by round: call `advance` until `finished`.
 
-    Args:
-        singles: the stages that are single at first.
-        bound: a lower bound that is known already.
-        settings: of the choice of stages and of branching.
-
-    Attributes:
-        bound: no schedule within the budget costs less; infinity if there is none.
-        given: the lower bound that was known in the beginning.
-        finished: whether the bound cannot rise any more.
-        point: the last point; None before the first.
-        integral: whether the last round had an integer program.
-        effort: a measure of the last round's work that is the same in every run: columns times programs solved.
-        schedule: an optimal schedule if every stage was single and the integer program was solved, else None.
+    ``bound`` is infinity if there is no schedule. ``effort`` measures the last round's work, the same in every run:
+    columns times programs solved. ``schedule`` is an optimal one if every stage was single and the integer program was
+    solved, else None.
     """
 
     def __init__(

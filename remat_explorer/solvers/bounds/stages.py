@@ -60,12 +60,7 @@ ROWS = RowSettings()
 
 
 def divisors(condensed: Condensed, budget: int, most: int = ROWS.divisors) -> list[int]:
-    """Up to four sizes in bytes, largest first, that at least three groups have, to a thousandth.
-
-    >>> from remat_explorer.instances import linear
-    >>> divisors(Condensed.of(linear(8)), 100)
-    [1]
-    """
+    """Up to four sizes in bytes, largest first, that at least three groups have, to a thousandth."""
     sizes = np.sort(condensed.bytes[condensed.bytes > _SMALLEST_SHARE * budget])[::-1]
     common: list[int] = []
     while len(sizes) and len(common) < most:
@@ -77,12 +72,7 @@ def divisors(condensed: Condensed, budget: int, most: int = ROWS.divisors) -> li
 
 
 def cost_step(graph: Graph) -> float:
-    """A number that every schedule's cost is a multiple of: the costs' common divisor, or 0 if they are no integers.
-
-    >>> from remat_explorer.instances import linear
-    >>> cost_step(linear(8))
-    1.0
-    """
+    """A number that every schedule's cost is a multiple of: the costs' common divisor, or 0 if they are no integers."""
     costs = [way.cost for node in graph.operations for way in node.implementations]
     if graph.total_cost >= 2**52 or any(cost != int(cost) for cost in costs):
         return 0.0
@@ -90,16 +80,10 @@ def cost_step(graph: Graph) -> float:
 
 
 class MemoryRow(NamedTuple):
-    """A memory row without its fixed part.
+    """A memory row a x <= b without its fixed part; x = constant + factor * column."""
 
-    Attributes:
-        room: b, bytes.
-        sizes: a, bytes as floats, of shape (terms,).
-        constants, columns, factors: x = constant + factor * column, of shape (terms,).
-    """
-
-    room: int
-    sizes: np.ndarray
+    room: int  # b, bytes
+    sizes: np.ndarray  # a, bytes as floats, of shape (terms,), as all that follow
     constants: np.ndarray
     columns: np.ndarray
     factors: np.ndarray
@@ -125,17 +109,7 @@ class Cover(NamedTuple):
 
 
 def violated_cover(row: MemoryRow, values: np.ndarray, violated: float = _COVER_VIOLATION) -> Cover | None:
-    """A lifted cover cut that the point violates, or None; the cover is found greedily.
-
-    Args:
-        row: a memory row.
-        values: a point, one value per column.
-        violated: by how much, at least.
-
-    >>> row = MemoryRow.of(10, [(size, LinearExpression.of(i)) for i, size in enumerate((6, 6, 13))])
-    >>> violated_cover(row, np.array([0.8, 0.8, 0.0]))
-    Cover(terms=(0, 1, 2), coefficients=(1, 1, 2), right=1)
-    """
+    """A lifted cover cut that the point violates, or None; the cover is found greedily."""
     sizes, x = row.sizes, row.presence(values)
     missing = np.maximum(1 - x, 0.0)
     order = np.lexsort((-sizes, missing / sizes))
@@ -165,27 +139,15 @@ def violated_cover(row: MemoryRow, values: np.ndarray, violated: float = _COVER_
 
 @dataclass(frozen=True, eq=False)
 class Stages:
-    """n stages as a sequence of single stages and merged runs.
-
-    Attributes:
-        condensed: n operations and their groups of values.
-        first: the first operation of each entry, ascending, int of shape (entries,).
-        last: its last operation; a single stage has first = last.
-    """
+    """n stages as a sequence of single stages and merged runs."""
 
     condensed: Condensed
-    first: np.ndarray
-    last: np.ndarray
+    first: np.ndarray  # the first operation of each entry, ascending, int of shape (entries,)
+    last: np.ndarray  # its last operation; a single stage has first = last
 
     @staticmethod
     def of(condensed: Condensed, singles: Iterable[int] | None = None) -> Stages:
-        """Stages in which ``singles`` (all of them if None) are single, and the runs between them are merged.
-
-        >>> from remat_explorer.instances import linear
-        >>> stages = Stages.of(Condensed.of(linear(4)), [3, 4, 7])
-        >>> list(zip(stages.first.tolist(), stages.last.tolist()))
-        [(0, 2), (3, 3), (4, 4), (5, 6), (7, 7), (8, 8)]
-        """
+        """Stages in which ``singles`` (all of them if None) are single, and the runs between them are merged."""
         n = condensed.n
         chosen = sorted(set(range(n) if singles is None else singles))
         first = sorted({0, *chosen, *(t + 1 for t in chosen if t + 1 < n)})
@@ -220,14 +182,8 @@ class Stages:
     def merge(self, R: np.ndarray, S: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """R and S of a schedule as this sequence sees them.
 
-        What is both in memory at the start of a merged run and computed again in it counts as computed again only.
-
-        Args:
-            R: (n, n), nonzero where computed.
-            S: (n, groups).
-
-        Returns:
-            R (entries, n) and S (entries, groups) as floats 0 and 1.
+        What is both in memory at the start of a merged run and computed again in it counts as computed again only. The
+        result has floats 0 and 1, of shapes (entries, n) and (entries, groups).
         """
         computed = np.asarray(R) > 0
         merged = np.add.reduceat(computed, self.first, axis=0) > 0
@@ -242,17 +198,9 @@ def live_memory(
 
     A value is alive after its producer to the degree to which it is kept or any later reader of the stage runs: a
     maximum, so the result is also what a linear program should have charged for a fractional point. What k may
-    overwrite counts at k only to the degree to which it is alive after k.
-
-    Args:
-        R: (entries, n), between 0 and 1, with ones where an operation runs first.
-        S: (entries, groups), between 0 and 1.
-        stages: what the entries are; the n stages if None.
-        divisor: bytes of a block; every size is rounded down to whole blocks, and the base is left out if it is
-            not 1.
-
-    Returns:
-        Bytes (or blocks) as floats of shape (entries, n), 0 for merged runs and for k > t; meaningful where R[t,k] > 0.
+    overwrite counts at k only to the degree to which it is alive after k. The result is of shape (entries, n), 0 for
+    merged runs and for k > t, and meaningful where R[t,k] > 0. It is in blocks of ``divisor`` bytes: every size is
+    rounded down to whole blocks, and the base is left out if ``divisor`` is not 1.
     """
     from remat_explorer.solvers.search.relaxed_points import fill_memory  # compiled on its first use
 
@@ -271,16 +219,10 @@ def live_memory(
 def possibilities(stages: Stages, allowed: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """What can serve something, and what cannot be otherwise.
 
-    An operation can usefully run again in an entry only if something it writes is read there by a first run, by
-    another useful repetition, or can usefully be held afterwards. A group that a first run reads must be held from
-    where it can last be computed again.
-
-    Args:
-        allowed: which operation may run again in which stage, bool of shape (n, n); any if None.
-
-    Returns:
-        Which operations may run again in which entry, bool (entries, n); which groups may be in memory at its start,
-        and which must be, bool (entries, groups).
+    An operation can usefully run again in an entry only if something it writes is read there by a first run, by another
+    useful repetition, or can usefully be held afterwards. A group that a first run reads must be held from where it can
+    last be computed again. The result says which operations may run again in which entry, bool (entries, n); which
+    groups may be in memory at its start, and which must be, bool (entries, groups).
     """
     condensed, entries = stages.condensed, len(stages)
     reruns = np.zeros((entries, condensed.n), dtype=bool)
@@ -304,11 +246,7 @@ def possibilities(stages: Stages, allowed: np.ndarray | None = None) -> tuple[np
 
 
 def last_use(condensed: Condensed) -> np.ndarray:
-    """The last stage in which each group can be worth having: for a first run, or for a recomputation that is.
-
-    Returns:
-        int of shape (groups,).
-    """
+    """The last stage in which each group can be worth having: for a first run, or for a recomputation that is."""
     last = np.zeros(condensed.groups, dtype=np.int64)
     for v in range(condensed.groups - 1, -1, -1):  # readers come after producers, so their outputs are done
         last[v] = max(max(j, *last[list(condensed.outputs[j])], 0) for j in condensed.readers[v])
@@ -316,12 +254,7 @@ def last_use(condensed: Condensed) -> np.ndarray:
 
 
 class Point:
-    """A point of a relaxation, fractional or integral.
-
-    Args:
-        R: (entries, n), between 0 and 1.
-        S: (entries, groups), between 0 and 1.
-    """
+    """A point of a relaxation, fractional or integral: R of shape (entries, n), S of shape (entries, groups)."""
 
     def __init__(self, stages: Stages, R: np.ndarray, S: np.ndarray) -> None:
         self.stages, self.R, self.S = stages, R, S
@@ -345,15 +278,7 @@ class Point:
 
 
 def lean_point(stages: Stages, R: np.ndarray, S: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """R and S without what serves nothing: where memory is left over, a linear program may hold anything.
-
-    Args:
-        R: (entries, n), between 0 and 1.
-        S: (entries, groups), between 0 and 1.
-
-    Returns:
-        R and S, nowhere larger.
-    """
+    """R and S without what serves nothing: where memory is left over, a linear program may hold anything."""
     condensed = stages.condensed
     needed_R, needed_S = np.zeros_like(R), np.zeros_like(S)
     need = np.zeros(condensed.groups)
@@ -377,13 +302,6 @@ def estimated_memory(stages: Stages, R: np.ndarray, S: np.ndarray) -> np.ndarray
     """A guess of the memory at every first run, from what is held around the run of stages it is in.
 
     In a merged run nothing is known of when a repetition happens; what it brings is counted only where it is read.
-
-    Args:
-        R: (entries, n), between 0 and 1.
-        S: (entries, groups), between 0 and 1.
-
-    Returns:
-        Bytes as floats of shape (n,).
     """
     condensed = stages.condensed
     R, S = lean_point(stages, R, S)
@@ -405,11 +323,7 @@ def estimated_memory(stages: Stages, R: np.ndarray, S: np.ndarray) -> np.ndarray
 
 
 def largest_apart(values: np.ndarray, count: int, least: float, apart: int) -> list[int]:
-    """The places of up to ``count`` of the largest values above ``least``, more than ``apart`` from each other.
-
-    >>> largest_apart(np.array([1.0, 5.0, 4.0, 3.0]), count=3, least=0.0, apart=1)
-    [1, 3]
-    """
+    """The places of up to ``count`` of the largest values above ``least``, more than ``apart`` from each other."""
     values, places = values.astype(float), []
     while len(places) < count and values.max() > least:
         place = int(values.argmax())

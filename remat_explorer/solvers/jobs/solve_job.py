@@ -35,17 +35,7 @@ def pack_progress(progress: Progress, with_schedule: bool) -> dict[str, Any]:
 
 
 def unpack_progress(message: dict[str, Any], graph: Graph, budget: int, progress: Progress) -> Progress:
-    """What is known once a message was heard: the cheaper schedule, checked, and the higher bound.
-
-    Args:
-        message: as `pack_progress` made it.
-        graph: of the solve.
-        budget: bytes that a schedule must keep to.
-        progress: what was known before.
-
-    Raises:
-        SolverError: if the message is not one of `pack_progress`, or its schedule breaks a rule or the budget.
-    """
+    """What is known once a message was heard: the cheaper schedule, checked, and the higher bound."""
     try:
         schedule, bounds = progress.schedule, [progress.lower_bound, message["lower_bound"]]
         if "stages" in message:

@@ -43,15 +43,7 @@ UNKNOWN = 1  # exit code of a worker whose parent ended before it could tell
 
 
 class ForkedProcess:
-    """A worker that was forked from one that waits. It is used like `subprocess.Popen`, as far as it goes.
-
-    Args:
-        requests: this end of the waiting process's socket.
-        errors: descriptor of the file for what the worker prints.
-
-    Raises:
-        OSError: if the process that waits does not answer, or cannot fork.
-    """
+    """A worker that was forked from one that waits. It is used like `subprocess.Popen`, as far as it goes."""
 
     def __init__(self, requests: socket.socket, errors: int) -> None:
         self.returncode: int | None = None
@@ -76,11 +68,7 @@ class ForkedProcess:
         return self._code_within(0)
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code, once there is one.
-
-        Raises:
-            subprocess.TimeoutExpired: if there is none in ``timeout`` seconds.
-        """
+        """The exit code, once there is one."""
         code = self._code_within(timeout)
         if code is None:
             raise subprocess.TimeoutExpired("a forked worker", timeout or 0.0)
@@ -123,9 +111,8 @@ class ForkedProcess:
 def fork_until_asked(requests: socket.socket) -> bool:
     """In the process that waits: fork workers until a line comes in on its own standard input.
 
-    Returns:
-        True in a worker that was forked: its input, output and errors are those that were sent. False in the process
-        itself, once it has been asked something or its parent is gone.
+    True in a worker that was forked: its input, output and errors are those that were sent. False in the process
+    itself, once it has been asked something or its parent is gone.
     """
     gc.collect()
     gc.freeze()  # so that a worker's collector does not write to, and copy, what is shared
@@ -199,16 +186,9 @@ class WorkerProcess:
     """One process of `remat_explorer.solvers.jobs.job_worker`, which has been asked nothing yet.
 
     It is in a process group of its own, so that Ctrl-C in a terminal, or a notebook's interrupt, reaches only its
-    parent: that one decides what becomes of the schedule found so far.
-
-    Args:
-        ahead: whether it has time, while it waits, to load what only a later step of a solve needs; where the system
-            allows it, other workers can then be forked from it.
-        calls: whether it answers calls of functions, one after the other, in place of a solve.
-        parent: a worker that was started ahead and `forks`, to be forked from.
-
-    Raises:
-        SolverError: if the process cannot be started.
+    parent: that one decides what becomes of the schedule found so far. Started ``ahead``, it loads, while it waits,
+    what only a later step of a solve needs; where the system allows it, other workers can then be forked from it. With
+    ``calls`` it answers calls of functions, one after the other, in place of a solve.
     """
 
     def __init__(self, ahead: bool = False, calls: bool = False, parent: WorkerProcess | None = None) -> None:
@@ -297,11 +277,7 @@ _lock = threading.Lock()
 
 
 def prepare_worker() -> None:
-    """Start a worker ahead, unless one waits that still fits: the next solve then begins without loading anything.
-
-    Raises:
-        SolverError: if the process cannot be started.
-    """
+    """Start a worker ahead, unless one waits that still fits: the next solve then begins without loading anything."""
     global _waiting
     with _lock:
         if _waiting is not None and not _fits(_waiting):
@@ -314,11 +290,7 @@ def prepare_worker() -> None:
 def take_worker() -> WorkerProcess | None:
     """A worker: forked from the one that waits, that one itself if it compiles, or a new one if it does not fit.
 
-    Returns:
-        None while the one that waits loads: ask again.
-
-    Raises:
-        SolverError: if the process cannot be started.
+    None while the one that waits loads: ask again.
     """
     global _waiting
     with _lock:
@@ -370,15 +342,7 @@ def _environment() -> dict[str, str]:
 
 
 class Processes(Executor):
-    """Up to ``workers`` processes, started as calls come in.
-
-    Args:
-        workers: how many calls run at a time.
-
-    >>> with Processes(1) as processes:
-    ...     processes.submit(json.dumps, "text").result()
-    '"text"'
-    """
+    """Up to ``workers`` processes, started as calls come in."""
 
     def __init__(self, workers: int) -> None:
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="worker process")
@@ -405,13 +369,7 @@ class Processes(Executor):
             return list(self._deaths)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Call a function of a module in a worker.
-
-        Args:
-            fn: a function that can be imported by its module and name.
-            args: what JSON can express, as must be what the function returns.
-            kwargs: the same.
-        """
+        """Call a function that can be imported in a worker; arguments and result are what JSON can express."""
         request = {"module": fn.__module__, "name": fn.__qualname__, "args": args, "kwargs": kwargs}
         return self._threads.submit(self._ask, json.dumps(request))
 

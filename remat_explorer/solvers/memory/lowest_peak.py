@@ -48,23 +48,14 @@ EXPANSIONS = 100  # states looked at for one operation, at most; a hundred times
 
 @dataclass(frozen=True)
 class WorkingSet:
-    """The point that makes the bound.
+    """The point that makes the bound."""
 
-    Attributes:
-        bytes: no schedule has a lower peak; resident bytes included.
-        stage: the operation whose inputs must be in memory at once.
-        operation: the one that needs these bytes: ``stage`` itself, or one that runs to prepare its inputs.
-        during: the earliest stage in which it can run at this point.
-        groups: what is in memory while it runs, its outputs included.
-        in_place: whether the value that it may overwrite dies there, and is counted once with the output.
-    """
-
-    bytes: int
-    stage: int
-    operation: int
-    during: int
-    groups: tuple[int, ...]
-    in_place: bool
+    bytes: int  # no schedule has a lower peak; resident bytes included
+    stage: int  # the operation whose inputs must be in memory at once
+    operation: int  # the one that needs these bytes: ``stage`` itself, or one that runs to prepare its inputs
+    during: int  # the earliest stage in which it can run at this point
+    groups: tuple[int, ...]  # what is in memory while it runs, its outputs included
+    in_place: bool  # whether the value that it may overwrite dies there, and is counted once with the output
 
 
 def least_working_set(condensed: Condensed, seconds: float = 1.0) -> WorkingSet:
@@ -183,50 +174,29 @@ LEAST_PLAIN = LeastPlainSettings()
 
 @dataclass(frozen=True)
 class Limiting:
-    """The point that makes a lower bound on memory.
+    """The point that makes a lower bound on memory."""
 
-    Attributes:
-        bytes: needed there, resident bytes included.
-        stage: the operation for whose sake ``operation`` runs.
-        operation: the one that runs.
-        values: ids of the values in memory while it does, its outputs included.
-        fixed: bytes that are there whatever is scheduled.
-        way: name of the implementation in which it needs the least, where it has several; else "".
-    """
-
-    bytes: int
-    stage: int
-    operation: int
-    values: tuple[int, ...]
-    fixed: int
-    way: str = ""
+    bytes: int  # needed there, resident bytes included
+    stage: int  # the operation for whose sake ``operation`` runs
+    operation: int  # the one that runs
+    values: tuple[int, ...]  # ids of the values in memory while it does, its outputs included
+    fixed: int  # bytes that are there whatever is scheduled
+    way: str = ""  # name of the implementation in which it needs the least, where it has several
 
 
 @dataclass(frozen=True, eq=False)
 class Least:
-    """How little memory is proven to be needed, and known to do.
-
-    Attributes:
-        lower_bound: bytes; no schedule fits into less.
-        limiting: what makes a bound, of ``lower_bound`` bytes unless a proof went beyond it.
-        schedule: the one with the lowest peak that is known.
-    """
+    """How little memory is proven to be needed, and known to do."""
 
     lower_bound: int
-    limiting: Limiting
-    schedule: Schedule
+    limiting: Limiting  # what makes a bound, of ``lower_bound`` bytes unless a proof went beyond it
+    schedule: Schedule  # the one with the lowest peak that is known
 
 
 def least_plain(graph: Graph, seconds: float, settings: LeastPlainSettings = LEAST_PLAIN) -> Least:
     """The least memory of ``graph``, from below and from above.
 
-    Args:
-        graph: the training graph, one implementation per operation.
-        seconds: about, on an idle core; a busy machine has more, to find the same.
-
-    >>> from remat_explorer.instances import linear
-    >>> least_plain(linear(8), 3.0).lower_bound
-    3
+    ``seconds`` are those of an idle core, about; a busy machine has more, to find the same.
     """
     end = time.monotonic() + seconds
     condensed = Condensed.of(graph)
@@ -284,12 +254,8 @@ def smallest_schedule(
     Of a chain it begins with REVOLVE's schedule of the fewest states, which no walk through a long chain comes near.
 
     A budget that the planner fits costs a few walks, one that it does not fit costs all repairs. So the way leads from
-    above, by smaller steps after each failure; first with few repairs, then from there with all.
-
-    Args:
-        lower_bound: bytes.
-        seconds: how long an idle core works on it, about; the clock ends it at `_PATIENCE` times that.
-        cancelled: asked before each walk.
+    above, by smaller steps after each failure; first with few repairs, then from there with all. An idle core works on
+    it for about ``seconds``; the clock ends it at `_PATIENCE` times that.
     """
     end = time.monotonic() + _PATIENCE * seconds
     work = _Work(round(seconds * _PACE), condensed.n, cancelled)
@@ -331,18 +297,8 @@ def settle(
 ) -> tuple[int, Schedule]:
     """Bisection by a strategy that can prove infeasibility, and that is stopped at its first schedule.
 
-    Args:
-        solve: the strategy, for a budget.
-        low: a lower bound in bytes.
-        best: the schedule with the lowest peak that is known.
-        end: when the time is up, by the monotonic clock.
-        patience: seconds after which a budget is taken to be too small, though that is not proven; infinity for a
-            search that ends only with a proof or with its time.
-        cancelled: asked between steps.
-        close: relative width at which it ends where a budget was given up without a proof.
-
-    Returns:
-        A bound and a schedule at least as good.
+    It ends at ``end`` by the monotonic clock. After ``patience`` seconds a budget is taken to be too small, though that
+    is not proven; where that happened, it ends at the relative width ``close``.
     """
     high, hopeless = Plan.of(best).peak, low
     while hopeless < high and time.monotonic() < end and not cancelled():
@@ -389,22 +345,7 @@ def least_with_choices(
     cancelled: Callable[[], bool] = lambda: False,
     settings: LeastWithChoicesSettings = LEAST_WITH_CHOICES,
 ) -> Least:
-    """The least memory of the joint problem, from below and from above.
-
-    Args:
-        graph: the training graph; operations may have several implementations, or be optional.
-        implementations: "all"; "exact"; or names or kinds of implementations. Defaults are always among them.
-        schedule: a schedule of implementations that may be chosen, which need not be bettered, or None.
-        cancelled: asked between steps.
-
-    Raises:
-        UnknownNameError, SolverError: if the graph has no such implementations.
-
-    >>> from remat_explorer.instances import linear
-    >>> found = least_with_choices(linear(4), 2.0)
-    >>> found.lower_bound, Plan.of(found.schedule).peak
-    (3, 3)
-    """
+    """The least memory of the joint problem, from below and from above."""
     end = time.monotonic() + seconds
     codes = allowed_codes(graph, implementations)
     problem = CondensedChoices.of(graph, codes)
@@ -430,12 +371,7 @@ def least_with_choices(
 
 
 def limiting_operation(problem: CondensedChoices) -> Limiting:
-    """The operation that needs the most for itself in its own stage, whatever is chosen.
-
-    >>> from remat_explorer.instances import linear
-    >>> limiting_operation(CondensedChoices.of(linear(8))).bytes
-    3
-    """
+    """The operation that needs the most for itself in its own stage, whatever is chosen."""
     graph = problem.graph
     t = int(problem.least_memory.argmax())
     k = int(graph.mandatory[t])

@@ -265,15 +265,7 @@ def require_budget(budget: Budget | None) -> None:
 
 
 def budgets_of(graph: Graph, budgets: Sequence[str | int | float]) -> list[int]:
-    """Budgets of a sweep in bytes, ascending, each once.
-
-    Raises:
-        QuantityError: if there is none, or one of them is no budget.
-
-    >>> from remat_explorer.instances import linear
-    >>> budgets_of(linear(8), ["60%", "smallest", 6])
-    [3, 6]
-    """
+    """Budgets of a sweep in bytes, ascending, each once."""
     if not len(budgets):
         raise QuantityError(
             'there are no budgets to sweep over; give a number of budgets, or a list like ["60%", 4096]'
@@ -372,11 +364,7 @@ def spaced_budgets(least: int, most: int, count: int) -> list[int]:
 
 
 def require_count(count: int) -> int:
-    """``count``, if so many budgets can be spaced.
-
-    Raises:
-        QuantityError: if it is not from 1 to `MOST_BUDGETS`.
-    """
+    """``count``, if so many budgets can be spaced."""
     if isinstance(count, bool) or not 1 <= count <= MOST_BUDGETS:
         raise QuantityError(
             f"{shown(count)} is not a number of budgets; give 1 to {MOST_BUDGETS}, or a list of budgets"

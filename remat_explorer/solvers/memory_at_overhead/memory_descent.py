@@ -52,21 +52,7 @@ CLOSE = 1e-3  # relative distance to the bound at which there is as good as noth
 class MemoryIncumbent:
     """What a search for less memory knows so far; it only gets better.
 
-    Args:
-        graph: whose default execution is the first schedule.
-        least: bytes that some operation needs for itself.
-        limits: whom to tell.
-
-    Attributes:
-        best: the schedule.
-        peak: of its plan, in bytes.
-        bound: bytes; no schedule within the limit on the cost does with less.
-
-    >>> from remat_explorer.instances import linear
-    >>> known = MemoryIncumbent(linear(8), 3, Limits())
-    >>> known.raise_bound(4.5)
-    >>> known.peak, known.bound, known.settled
-    (10, 5, False)
+    It begins with the graph's default execution; ``peak`` and ``bound`` are bytes.
     """
 
     def __init__(self, graph: Graph, least: int, limits: Limits) -> None:
@@ -106,12 +92,8 @@ def climb(
 ) -> dict[int, int]:
     """The choice after changes with which walks need less memory, or at least cost less.
 
-    Args:
-        choice: numbers, from 1, of implementations by operation.
-        codes: the implementations of each operation that may be chosen, defaults among them; all if None.
-        peak: plans with a choice, takes in a schedule of it that is within the limit, if there is one, and says the
-            least peak in bytes that is known with any.
-        over: asked between changes; once True the climb ends.
+    ``peak`` plans with a choice, takes in a schedule of it that is within the limit, if there is one, and says the
+    least peak in bytes that is known with any.
     """
     chosen, least, step, seed, failures = dict(choice), peak(choice, None), _CLIMB_STEP, 0, 0
     while not over() and failures < _CLIMB_PATIENCE:
@@ -139,22 +121,8 @@ LOOSE = 1e-9  # relative excess over the limit on the cost that is rounding
 class MemoryDescent:
     """Schedules of one choice of implementations, each with less memory than the one before.
 
-    Args:
-        selection: one implementation per operation.
-        choice: of which the selection was made.
-
-    Attributes:
-        condensed: its plain graph.
-        least: bytes that some operation needs for itself.
-        plain: the schedule of the plain graph with the least memory within the limit, or None.
-        peak: of the plan of ``plain``, in bytes.
-
-    >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.monet.selections import default_selection
-    >>> descent = MemoryDescent(default_selection(linear(8)), most_cost=26.0)
-    >>> descent.bisect(lambda: False)
-    >>> descent.peak, descent.attempt(budget=4, iterations=20_000, limits=Limits(10)), descent.peak
-    (5, True, 4)
+    ``plain`` is the schedule of the plain graph with the least memory within the limit, or None, and ``peak`` that of
+    its plan; ``least`` is what some operation needs for itself.
     """
 
     def __init__(self, selection: Selection, most_cost: float, choice: Mapping[int, int] | None = None) -> None:
@@ -174,12 +142,7 @@ class MemoryDescent:
     def of(
         graph: Graph, choice: Mapping[int, int], most_cost: float, codes: Codes | None = None
     ) -> MemoryDescent | None:
-        """That of a choice, made consistent; None if it cannot be, or costs more than the limit without any rerun.
-
-        Args:
-            choice: numbers, from 1, of implementations by operation; the default's where there is none.
-            codes: the implementations of each operation that may be chosen; all if None.
-        """
+        """That of a choice, made consistent; None if it cannot be, or costs more than the limit without any rerun."""
         try:
             selection = restricted_to(graph, make_consistent(graph, choice, codes))
         except SolverError:  # what one operation must write and another must not
@@ -213,9 +176,6 @@ class MemoryDescent:
 
         The search goes on from the cheapest schedule within the budget that is known to be above the limit, else from
         the best one, which is beyond the budget: it finds its way back.
-
-        Args:
-            iterations: of local search, at most.
         """
         if self.plain is None or budget < self.least:
             return False
@@ -285,14 +245,7 @@ def decide_exactly(
 
 
 class MemoryCandidates:
-    """A descent for each choice that was planned with; their schedules go to the incumbent.
-
-    Args:
-        graph: operations may have several implementations, or be optional.
-        incumbent: what better schedules and bounds are handed to.
-        share: limits of a share of the time that is left.
-        codes: the implementations of each operation that may be chosen; all if None.
-    """
+    """A descent for each choice that was planned with; their schedules go to the incumbent."""
 
     def __init__(
         self,

@@ -71,18 +71,7 @@ _MOST_ITERATIONS = 2_000_000  # beyond which the search has ended
 class MemorySearch(Search):
     """The schedule with the least memory, a bound on it, and the steps that improve them.
 
-    Args:
-        graph: operations may have several implementations, or be optional.
-        most_cost: limit on the cost, in the graph's unit, at least that of keeping everything.
-        limits: time, back end, threads (a second one proves beside the search), and whom to tell.
-        codes: the implementations of each operation that may be chosen, defaults among them; all if None.
-        exact_up_to: stages times operations up to which the joint integer program settles what is left.
-
-    >>> from remat_explorer.instances import linear
-    >>> search = MemorySearch(linear(8), most_cost=26.0, limits=Limits(10))
-    >>> search.run()
-    >>> search.peak, search.bound
-    (4, 4)
+    The joint integer program settles what is left up to ``exact_up_to`` stages times operations.
     """
 
     def __init__(

@@ -42,24 +42,9 @@ def solve_checkmate_approx(
 ) -> Answer:
     """Deterministic two-phase rounding.
 
-    Args:
-        graph: the training graph, one implementation per operation.
-        budget: bytes, resident bytes included.
-        limits: time, back end, and whom to tell.
-        epsilon: by what share of the budget, beyond resident bytes, that of the linear program is less.
-        threshold: retained is what the linear program retains to more than this degree.
-
-    Returns:
-        The rounded schedule, or none where it exceeds the budget or the linear program takes longer than there is
-        time. The optimum of a linear program with less than the budget is no bound; with epsilon=0 it is one.
-
-    Raises:
-        SolverError: if an option has no such value, an operation has several implementations, or the back end fails.
-
-    >>> from remat_explorer.instances import linear
-    >>> answer = solve_checkmate_approx(linear(8), 8, Limits())
-    >>> answer.schedule is None or answer.schedule.cost >= 17
-    True
+    The linear program has less than the budget by the share ``epsilon`` of what is not resident; retained is what it
+    retains to more than the degree ``threshold``. Its optimum is a bound with epsilon=0 only. There is no schedule
+    where the rounded one exceeds the budget, or the time is too short.
     """
     epsilon = _require_epsilon(epsilon)
     threshold = _below_one("threshold", threshold, "a number from 0 to less than 1, such as 0.5")
@@ -101,16 +86,7 @@ def solve_checkmate_approx_random(
 ) -> Answer:
     """Randomized two-phase rounding: the cheapest of ``samples`` schedules that fits into the budget.
 
-    Args:
-        graph: the training graph, one implementation per operation.
-        budget: bytes, resident bytes included.
-        limits: time, back end, and whom to tell.
-        samples: how many schedules are drawn, unless the time is up before.
-        seed: of the random numbers; the same seed gives the same answer.
-        epsilon: by what share of the budget, beyond resident bytes, that of the linear program is less.
-
-    Raises:
-        SolverError: if an option has no such value, an operation has several implementations, or the back end fails.
+    The same seed gives the same answer, unless the time is up before all samples are drawn.
     """
     samples, seed = _whole("samples", samples, 1, ", such as 100"), _whole("seed", seed, 0)
     epsilon = _require_epsilon(epsilon)
@@ -153,17 +129,8 @@ MOST_THRESHOLDS = 40  # where the linear program has more degrees than this, as 
 def solve_checkmate_approx_search(graph: Graph, budget: int, limits: Limits) -> Answer:
     """Deterministic two-phase rounding at several allowances and every threshold that makes a difference.
 
-    Args:
-        graph: the training graph, one implementation per operation.
-        budget: bytes, resident bytes included.
-        limits: time, back end, and whom to tell; each linear program may take half of the time that is left.
-
-    Returns:
-        The cheapest rounded schedule within the budget, and the optimum of the linear program of the whole budget as
-        its bound, where there was time to solve it.
-
-    Raises:
-        SolverError: if an operation has several implementations, or the back end fails.
+    Each linear program may take half of the time that is left. The bound is the optimum of that of the whole budget,
+    where there was time to solve it.
     """
     condensed = Condensed.of(graph)
     bound, best = graph.total_cost, None
@@ -186,9 +153,6 @@ def thresholds(S: np.ndarray) -> list[float]:
     """Thresholds that round S* to different S, from keeping most to keeping least.
 
     Rounding changes only where the threshold passes a degree that occurs in S*.
-
-    >>> thresholds(np.array([[0.0, 0.25], [0.25, 1.0]]))
-    [0.0, 0.25]
     """
     degrees = np.unique(np.append(S.round(DIGITS), 0.0))
     degrees = degrees[degrees < 1]

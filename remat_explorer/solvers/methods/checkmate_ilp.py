@@ -41,19 +41,9 @@ from remat_explorer.solvers.milp import Milp
 
 
 def solve_checkmate_ilp(graph: Graph, budget: int, limits: Limits, splits: int = 1) -> Answer:
-    """Solve problem (9), or its form with every stage split into ``splits`` parts.
+    """Solve problem (9), or its form with every stage split into ``splits`` parts (arXiv 1910.02653v1, section 4.10).
 
-    Args:
-        graph: the training graph, one implementation per operation.
-        budget: bytes, resident bytes included.
-        limits: time, back end, and whom to tell.
-        splits: how often an operation may run in a stage; the schedule has ``splits`` rows for each stage.
-
-    Raises:
-        SolverError: if an operation has several implementations, ``splits`` is no whole number of at least 1, or the
-            back end fails.
-
-    Source: arXiv 1910.02653v1, section 4.10, for stages that are split.
+    An operation may run ``splits`` times in a stage; the schedule has as many rows for each stage.
     """
     return _solve_rows(graph, budget, limits, StageRows(graph.n, splits), "problem (9)")
 
@@ -113,9 +103,6 @@ def solve_checkmate_unpartitioned(graph: Graph, budget: int, limits: Limits) -> 
 
     Its bound and its optimum are those of all schedules with n rows, so the optimum may be below that of
     frontier-advancing schedules.
-
-    Raises:
-        SolverError: as `solve_checkmate_ilp`, or if the graph is too large for this form.
     """
     if graph.n > LARGEST_UNPARTITIONED:
         raise SolverError(

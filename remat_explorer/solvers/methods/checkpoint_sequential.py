@@ -28,12 +28,7 @@ from remat_explorer.solvers.methods.regions import single_value_stretches as blo
 
 
 def solve_checkpoint_sequential(graph: Graph, budget: int, limits: Limits, **options: Any) -> Answer:
-    """The cheapest of `checkpoint_sequential_candidates` whose peak fits into ``budget``; it proves no bound.
-
-    >>> from remat_explorer.instances import linear
-    >>> solve_checkpoint_sequential(linear(8), 8, Limits()).schedule.cost
-    19.0
-    """
+    """The cheapest of `checkpoint_sequential_candidates` whose peak fits into ``budget``; it proves no bound."""
     return cheapest_within(checkpoint_sequential_candidates(graph, **options), budget, limits)
 
 
@@ -69,12 +64,7 @@ def checkpoint_sequential_candidates(graph: Graph, segments: int | None = None) 
 
 
 def segment_counts(graph: Graph) -> tuple[int, ...]:
-    """The numbers of segments that a sweep tries: all, up to one segment for each block.
-
-    >>> from remat_explorer.instances import linear
-    >>> segment_counts(linear(4))
-    (1, 2, 3, 4)
-    """
+    """The numbers of segments that a sweep tries: all, up to one segment for each block."""
     return tuple(range(1, len(blocks(graph)) + 1))
 
 

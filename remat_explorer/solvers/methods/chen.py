@@ -58,12 +58,7 @@ def forward_operations(graph: Graph) -> list[int]:
 
 
 def forward_positions(graph: Graph, k: int) -> list[int]:
-    """Operations, ascending, whose forward values operation ``k`` reads.
-
-    >>> from remat_explorer.instances import linear
-    >>> forward_positions(linear(3), 3), forward_positions(linear(3), 6)
-    ([2], [0])
-    """
+    """Operations, ascending, whose forward values operation ``k`` reads."""
     producers = {int(graph.producer[v]) for v in graph.inputs(k)}
     return sorted(producer for producer in producers if not graph.is_backward[producer])
 
@@ -134,15 +129,7 @@ SplitPoints = Callable[[Graph], list[int]]
 
 
 def chain_points(graph: Graph) -> list[int]:
-    """Every forward operation of a chain (Chen et al., section 4).
-
-    Raises:
-        SolverError: if the graph is no chain; see `remat_explorer.solvers.methods.chen`.
-
-    >>> from remat_explorer.instances import linear
-    >>> chain_points(linear(4))
-    [0, 1, 2, 3]
-    """
+    """Every forward operation of a chain (Chen et al., section 4)."""
     return _that_can_be_kept(graph, require_chain(graph, "ap-sqrt-n, ap-greedy or the linearized strategies instead"))
 
 
@@ -162,22 +149,12 @@ def articulation_split_points(graph: Graph) -> list[int]:
 
 
 def linearized_points(graph: Graph) -> list[int]:
-    """Every forward operation, as if each read from the one before it in topological order (Checkmate, appendix B.2).
-
-    >>> from remat_explorer.instances import linear
-    >>> linearized_points(linear(4))
-    [0, 1, 2, 3]
-    """
+    """Every forward operation, as if each read from the one before in topological order (Checkmate, appendix B.2)."""
     return _that_can_be_kept(graph, forward_operations(graph))
 
 
 def kept_values(graph: Graph, k: int) -> list[int]:
-    """Values of operation ``k`` that a checkpoint keeps: read by somebody, and not in memory to the end anyway.
-
-    >>> from remat_explorer.instances import linear
-    >>> kept_values(linear(4), 2)
-    [2]
-    """
+    """Values of operation ``k`` that a checkpoint keeps: read by somebody, and not in memory to the end anyway."""
     return [v for v in graph.outputs(k) if graph.readers[v] and not graph.persistent[v]]
 
 
@@ -211,14 +188,8 @@ def _segment_candidates(graph: Graph, settings: Iterable[tuple[str, list[int]]])
 def segment_schedule(graph: Graph, checkpoints: list[int], once: bool = True) -> Schedule:
     """The schedule that keeps the checkpoints and recomputes what is between them.
 
-    Args:
-        checkpoints: forward operations whose outputs are kept, ascending.
-        once: whether every recomputed value stays until its last use, not only those of the segments that the stage
-            reads from.
-
-    >>> from remat_explorer.instances import linear
-    >>> segment_schedule(linear(8), [1, 3, 5, 7]).cost
-    21.0
+    With ``once``, every recomputed value stays until its last use, not only those of the segments that the stage reads
+    from.
     """
     kept = np.zeros(len(graph.values), dtype=bool)
     for k in checkpoints:
@@ -243,11 +214,7 @@ DENSITY = 5  # values of b, for each of those, that are looked at where there ar
 
 
 def every_sqrt_n(points: list[int]) -> list[int]:
-    """Checkpoints at the end of every run of floor(sqrt(n)) of the n split points.
-
-    >>> every_sqrt_n([0, 1, 2, 3, 4, 5, 6, 7])
-    [1, 3, 5, 7]
-    """
+    """Checkpoints at the end of every run of floor(sqrt(n)) of the n split points."""
     length = max(1, math.isqrt(len(points)))
     return points[length - 1 :: length]
 
@@ -255,13 +222,7 @@ def every_sqrt_n(points: list[int]) -> list[int]:
 def greedy(graph: Graph, points: list[int], segment_bytes: int) -> list[int]:
     """Chen's Algorithm 3: a checkpoint at the first split point at which a segment exceeds b = ``segment_bytes``.
 
-    Args:
-        points: the candidates C, ascending.
-        segment_bytes: b; 0 makes every split point with bytes a checkpoint, and b >= all bytes none.
-
-    >>> from remat_explorer.instances import linear
-    >>> greedy(linear(8), list(range(8)), 2), greedy(linear(8), list(range(8)), 8)
-    ([2, 5], [])
+    b = 0 makes every split point with bytes a checkpoint, and b >= all bytes none.
     """
     return _cut(_bytes_up_to(graph, points), points, segment_bytes)[0]
 
@@ -274,10 +235,6 @@ def segment_sizes(graph: Graph, points: list[int], most: int = MOST_SETTINGS) ->
     that a checkpoint closes, nothing changes, so that number is the next b. Where there are more than ``most`` such
     values, b goes from the smallest to all bytes in equal ratios, and ``most`` of the segmentations that this gives are
     taken, spread evenly.
-
-    >>> from remat_explorer.instances import linear
-    >>> segment_sizes(linear(8), list(range(8)))
-    [0, 1, 2, 3, 4, 5, 6, 7, 8]
     """
     upto = _bytes_up_to(graph, points)
     sizes = [0]

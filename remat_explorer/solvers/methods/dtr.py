@@ -46,13 +46,7 @@ from remat_explorer.solvers.methods.two_phase_rounding import schedule_of, value
 
 
 class Neighbours:
-    """Which groups of values are computed from which.
-
-    Attributes:
-        parents: for each group those that its operation reads.
-        children: for each group those of the operations that read it.
-        costs: of the operation that computes each group, float of shape (groups,).
-    """
+    """Which groups of values are computed from which, and the cost of the operation that computes each."""
 
     def __init__(self, condensed: Condensed) -> None:
         self.parents = [condensed.inputs[k] for k in condensed.producer]
@@ -180,19 +174,12 @@ THRASHING = 20.0  # a run is given up once it costs, or counts, so many times wh
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """What was run, stage by stage; stage t ends with the first run of operation t.
+    """What was run, stage by stage; stage t ends with the first run of operation t."""
 
-    Attributes:
-        status: "done", "out of memory", "thrashing", or "stopped" where the time was up.
-        runs: for each stage its operations in the order in which they ran.
-        held: which groups are in memory when each stage begins, bool of shape (n, groups).
-        evictions: how often memory was short and a value was evicted for it.
-    """
-
-    status: Literal["done", "out of memory", "thrashing", "stopped"]
-    runs: tuple[tuple[int, ...], ...]
-    held: np.ndarray
-    evictions: int
+    status: Literal["done", "out of memory", "thrashing", "stopped"]  # "stopped" where the time was up
+    runs: tuple[tuple[int, ...], ...]  # for each stage its operations in the order in which they ran
+    held: np.ndarray  # which groups are in memory when each stage begins, bool of shape (n, groups)
+    evictions: int  # how often memory was short and a value was evicted for it
 
     @property
     def is_ascending(self) -> bool:
@@ -205,15 +192,7 @@ def simulate(
 ) -> Trace:
     """Run all operations once, and again where that is needed, within ``budget``.
 
-    Args:
-        condensed: n operations and their groups of values; a group is evicted as one.
-        heuristic: a key of `HEURISTICS`.
-        over: asked between operations; once True the run ends.
-
-    >>> from remat_explorer.instances import linear
-    >>> trace = simulate(Condensed.of(linear(3)), 4)
-    >>> trace.status, trace.runs[5:]
-    ('done', ((5,), (0, 6)))
+    A group of values is evicted as one.
     """
     return _Simulation(condensed, budget, heuristic).run(over)
 
@@ -324,22 +303,9 @@ class _Simulation:
 def solve_dtr(graph: Graph, budget: int, limits: Limits, heuristic: str = "eq") -> Answer:
     """Simulate Dynamic Tensor Rematerialization within the budget.
 
-    Args:
-        graph: the training graph, one implementation per operation.
-        budget: bytes, resident bytes included.
-        limits: time, and whom to tell.
-        heuristic: "eq" (classes of evicted values, the paper's own choice for its runtime), "full" (the exact evicted
-            neighbourhood) or "local" (the operation alone).
-
-    Returns:
-        The schedule, or none where the run ends without memory, thrashes, or no schedule says it within the budget.
-
-    Raises:
-        SolverError: if there is no such heuristic, or an operation has several implementations.
-
-    >>> from remat_explorer.instances import linear
-    >>> solve_dtr(linear(8), 5, Limits()).schedule.is_frontier_advancing
-    True
+    ``heuristic`` is "eq" (classes of evicted values, the paper's own choice for its runtime), "full" (the exact evicted
+    neighbourhood) or "local" (the operation alone). There is no schedule where the run ends without memory, thrashes,
+    or no schedule says it within the budget.
     """
     if not isinstance(heuristic, str) or heuristic not in HEURISTICS:
         names = ", ".join(map(repr, HEURISTICS))
@@ -359,11 +325,7 @@ def solve_dtr(graph: Graph, budget: int, limits: Limits, heuristic: str = "eq") 
 
 
 def schedule_of_trace(condensed: Condensed, trace: Trace) -> Schedule:
-    """The schedule of a complete run: the run itself where rows of R can say it, else what it holds between stages.
-
-    Args:
-        trace: of all n stages.
-    """
+    """The schedule of a complete run: the run itself where rows of R can say it, else what it holds between stages."""
     if not trace.is_ascending:
         return schedule_of(condensed, trace.held)
     R = np.zeros((condensed.n, condensed.n), dtype=bool)

@@ -83,11 +83,7 @@ from remat_explorer.solvers.methods.static_policy import schedule_of
 
 
 def repetitions(steps: int, slots: int) -> int:
-    """r: the smallest number of repetitions with which ``slots`` slots reverse ``steps`` steps.
-
-    >>> repetitions(10, 3), repetitions(11, 3)
-    (2, 3)
-    """
+    """r: the smallest number of repetitions with which ``slots`` slots reverse ``steps`` steps."""
     r = 0
     while beta(slots, r) < steps:
         r += 1
@@ -111,14 +107,9 @@ def forward_steps(steps: int, slots: int) -> int:
 def stored_states(steps: int, slots: int, sizes: Sequence[int] | None = None) -> np.ndarray:
     """Which states an optimal schedule has in its slots while it reverses each step.
 
-    Args:
-        steps: l, at least 1.
-        slots: c, at least 1.
-        sizes: bytes of states 0 to l - 1; among the choices that (2) leaves, which cost the same number of steps,
-            the smallest state is stored, and of equally small ones the last.
-
-    Returns:
-        bool of shape (l, l): entry (i, m) tells whether state m is stored while step i is reversed.
+    Entry (i, m), bool of shape (l, l), tells whether state m is stored while step i is reversed. Among the choices that
+    (2) leaves, which cost the same number of steps, the smallest state by ``sizes`` is stored, and of equally small
+    ones the last.
 
     >>> stored_states(4, 2).astype(int).tolist()
     [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 0]]
@@ -146,24 +137,15 @@ def _optimal_splits(steps: int, slots: int) -> range:
 
 
 def beta(slots: int, repetitions: int) -> int:
-    """beta(c, r) = C(c + r, c): steps that c slots reverse with r repetitions; 0 where r < 0.
-
-    >>> beta(3, 2)
-    10
-    """
+    """beta(c, r) = C(c + r, c): steps that c slots reverse with r repetitions; 0 where r < 0."""
     return math.comb(slots + repetitions, slots) if repetitions >= 0 else 0
 
 
 def binomial_bound(condensed: Condensed, budget: int) -> float:
     """A cost that no schedule of a chain is below; of other graphs, what every operation costs once.
 
-    Returns:
-        Of everything that computes the graph, gradients computed again and orders of any kind included; infinity where
-        a visit exceeds the budget by itself.
-
-    >>> from remat_explorer.instances import linear
-    >>> [binomial_bound(Condensed.of(linear(32)), budget) for budget in (6, 12, 35)]
-    [111.0, 87.0, 65.0]
+    That is of everything that computes the graph, gradients computed again and orders of any kind included; infinity
+    where a visit exceeds the budget by itself.
     """
     memoize_by_identity = condensed.graph.total_cost
     path, visiting = _visited_chain(condensed)
@@ -199,18 +181,11 @@ def _path(condensed: Condensed) -> list[int]:
 
 @dataclass(frozen=True)
 class _Thread:
-    """A thread of backward operations up to one of them: its visits so far, and which operation came before.
+    """A thread of backward operations up to one of them: its visits so far, and which operation came before."""
 
-    Attributes:
-        visited: number of positions that it visits.
-        lowest: the last one of them; of none, the length of the path.
-        visits: the position that this operation visits, or None.
-        before: the operation before it, or None.
-    """
-
-    visited: int
-    lowest: int
-    visits: int | None = None
+    visited: int  # number of positions that it visits
+    lowest: int  # the last one of them; of none, the length of the path
+    visits: int | None = None  # the position that this operation visits, or None
     before: int | None = None
 
 
@@ -304,14 +279,6 @@ def binomial_within(graph: Graph, budget: int, over: Callable[[], bool] = lambda
     From about log2 of the steps on, with which no step is run often, numbers are doubled until one does not fit; then
     it is bisected. The smallest numbers, whose schedules are very long, are looked at only where nothing else fits, and
     those with more than `MOST_COMPUTATIONS` steps not at all.
-
-    Args:
-        graph: a chain.
-        over: whether to end with what was found.
-
-    >>> from remat_explorer.instances import linear
-    >>> binomial_within(linear(8), 6).cost, binomial_within(linear(8), 2)
-    (21.0, None)
     """
     best: Schedule | None = None
     most = int((~graph.is_backward).sum())
@@ -328,11 +295,7 @@ def binomial_within(graph: Graph, budget: int, over: Callable[[], bool] = lambda
 
 
 def fewest_slots(layers: int) -> int:
-    """How many slots a schedule of at most `MOST_COMPUTATIONS` forward steps must have.
-
-    >>> fewest_slots(8), fewest_slots(5_000)
-    (1, 3)
-    """
+    """How many slots a schedule of at most `MOST_COMPUTATIONS` forward steps must have."""
     every = range(1, layers + 1)
     return next((slots for slots in every if forward_steps(layers + 1, slots) <= MOST_COMPUTATIONS), layers + 1)
 
@@ -340,17 +303,8 @@ def fewest_slots(layers: int) -> int:
 def griewank(graph: Graph, slots: float | None = None) -> Iterator[Candidate]:
     """Optimal binomial schedules, from many slots to one.
 
-    Args:
-        graph: a chain.
-        slots: number of states that are stored at a time, the network's input among them; None for every number, or 40
-            of them in about equal ratios.
-
-    Raises:
-        SolverError: if the graph is no chain, or ``slots`` is no integer of at least 1.
-
-    >>> from remat_explorer.instances import linear
-    >>> [(found.label, found.schedule.cost) for found in griewank(linear(4))]
-    [('4 slots', 9.0), ('3 slots', 10.0), ('2 slots', 11.0), ('1 slot', 15.0)]
+    ``slots`` states are stored at a time, the network's input among them; None tries every number, or 40 of them in
+    about equal ratios.
     """
     numbers = slot_numbers(graph)[::-1]
     if slots is not None:
@@ -360,15 +314,7 @@ def griewank(graph: Graph, slots: float | None = None) -> Iterator[Candidate]:
 
 
 def slot_numbers(graph: Graph) -> list[int]:
-    """Numbers of slots that are tried, ascending: with the last of them nothing is recomputed.
-
-    Raises:
-        SolverError: if the graph is no chain.
-
-    >>> from remat_explorer.instances import linear
-    >>> slot_numbers(linear(4))
-    [1, 2, 3, 4]
-    """
+    """Numbers of slots that are tried, ascending: with the last of them nothing is recomputed."""
     most = max(1, len(require_chain(graph, "linearized-sqrt-n or linearized-greedy instead")))
     if most <= MOST_SETTINGS:
         return list(range(1, most + 1))

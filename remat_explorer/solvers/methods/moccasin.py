@@ -40,11 +40,7 @@ PACKAGE = str(Path(__file__).resolve().parents[3])
 
 
 def require_ortools() -> None:
-    """Refuse to go on without ortools, which is an optional package; it is not imported.
-
-    Raises:
-        SolverError: if it is not installed.
-    """
+    """Refuse to go on without ortools, which is an optional package; it is not imported."""
     if importlib.util.find_spec("ortools") is None:
         raise SolverError(
             "the strategy 'moccasin' solves its program with ortools, which is not installed: "
@@ -54,30 +50,18 @@ def require_ortools() -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What CP-SAT has proven.
+    """What CP-SAT has proven."""
 
-    Attributes:
-        bound: no schedule of the program costs less; infinity where it has none, None where nothing is known.
-        ended: whether the search was complete.
-        integers, booleans: variables of the program.
-        seconds: that writing it took.
-        hinted: whether it began with the schedule that was given.
-    """
-
-    bound: float | None = None
-    ended: bool = False
+    bound: float | None = None  # no schedule of the program costs less; infinity where it has none
+    ended: bool = False  # whether the search was complete
     integers: int = 0
     booleans: int = 0
-    seconds: float = 0.0
-    hinted: bool = False
+    seconds: float = 0.0  # that writing it took
+    hinted: bool = False  # whether it began with the schedule that was given
 
 
 class CpSatProcess:
-    """A process of `remat_explorer.solvers.methods.retention_program`; it ends with the block that it was opened for.
-
-    Raises:
-        SolverError: if ortools is not installed, or the process cannot be started.
-    """
+    """A process of `remat_explorer.solvers.methods.retention_program`; it ends with the block it was opened for."""
 
     def __init__(self) -> None:
         require_ortools()
@@ -114,15 +98,7 @@ class CpSatProcess:
     def solve(self, condensed: Condensed, budget: int, most_runs: int, limits: Limits, incumbent: Incumbent) -> Outcome:
         """Write and solve a program; every better schedule goes to the incumbent.
 
-        Args:
-            condensed: n operations and their groups of values.
-            budget: bytes, resident bytes included.
-            most_runs: C.
-            limits: time, threads, and whether to stop, which is looked at ten times a second.
-            incumbent: has the schedule to begin with, and takes better ones.
-
-        Raises:
-            SolverError: if the process has an error, or a schedule exceeds the budget: a bug.
+        It looks ten times a second whether to stop.
         """
         known = incumbent.schedule
         request = {
@@ -180,24 +156,8 @@ FIRST = 0.2  # share of the time for a schedule to begin with
 def solve_moccasin(graph: Graph, budget: int, limits: Limits, most_runs: int = MOST_RUNS) -> Answer:
     """The cheapest schedule within the budget in which no operation runs more than C times.
 
-    Args:
-        graph: the training graph, one implementation per operation.
-        budget: bytes, resident bytes included.
-        limits: time, threads, and whom to tell.
-        most_runs: C, the retention intervals of each operation.
-
-    Returns:
-        The schedule and a lower bound for all schedules. The constraint program begins with what linearized-greedy
-        finds in a fifth of the time, and never ends with a dearer one.
-
-    Raises:
-        SolverError: if ortools is not installed, ``most_runs`` is no number of runs, or an operation has several
-            implementations.
-
-    >>> from remat_explorer.instances import linear
-    >>> answer = solve_moccasin(linear(6), 5, Limits(), most_runs=3)
-    >>> answer.schedule.cost, answer.lower_bound
-    (16.0, 16.0)
+    The constraint program begins with what linearized-greedy finds in a fifth of the time, and never ends with a dearer
+    one. The lower bound is for all schedules.
     """
     most_runs = whole_number("most_runs", most_runs, 1, "runs of an operation")
     condensed, least = Condensed.of(graph), graph.total_cost

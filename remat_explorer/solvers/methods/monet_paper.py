@@ -49,20 +49,9 @@ def solve_monet_paper(
 ) -> Answer:
     """The cheapest schedule of MONeT's class: gradients are computed once, and nothing is recomputed before the loss.
 
-    Args:
-        graph: the training graph; operations may have several implementations, or be optional.
-        budget: bytes, resident bytes included.
-        limits: time, back end, and whom to tell.
-        implementations: "all", "exact", or names or kinds of implementations; defaults are always among them.
-        local_memory: the paper's bound of what recomputation keeps beside checkpoints, "upper" or "lower"
-            (appendix A); with the lower one a solution may not fit, and then there is none.
-
-    Returns:
-        The schedule, with a lower bound that holds for every schedule, not for this class alone.
-
-    Raises:
-        SolverError: if ``local_memory`` is neither, or the back end fails.
-        UnknownNameError: if the graph has no implementation of a given name.
+    ``local_memory`` is the paper's bound of what recomputation keeps beside checkpoints, "upper" or "lower" (appendix
+    A); with the lower one a solution may not fit, and then there is none. The lower bound holds for every schedule, not
+    for this class alone.
 
     Source: Shah et al., Memory Optimization for Deep Networks (ICLR 2021), section 4 and appendix A.
     """
@@ -99,12 +88,7 @@ METHOD = Method(
 
 
 class PaperProblem(JointProblem):
-    """MONeT's problem for one graph and one budget.
-
-    Args:
-        milp: an empty problem, relaxed, to build into.
-        from_above: whether local memory is bounded from above; else from below.
-    """
+    """MONeT's problem for one graph and one budget, with local memory bounded ``from_above`` or else from below."""
 
     either = False  # (8) may ask for both
 

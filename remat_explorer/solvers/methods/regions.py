@@ -30,7 +30,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from remat_explorer.graph import Graph, repeated_blocks
+from remat_explorer.graph import Graph
+from remat_explorer.graph.repeated_blocks import repeated_blocks
 from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.schedule import Computations, Schedule
 from remat_explorer.solvers.base import checkpoint_all
@@ -39,12 +40,7 @@ from remat_explorer.solvers.method import Candidate
 
 
 def single_value_stretches(graph: Graph) -> list[list[int]]:
-    """The forward operations, ascending, as the longest chain of stretches that pass one value on to the next.
-
-    >>> from remat_explorer.instances import linear
-    >>> single_value_stretches(linear(3))
-    [[0], [1], [2]]
-    """
+    """The forward operations, ascending, as the longest chain of stretches that pass one value on to the next."""
     forward = np.flatnonzero(~graph.is_backward).tolist()
     last_read = [max((k for k in readers if not graph.is_backward[k]), default=-1) for readers in graph.readers]
     chain: list[list[int]] = [[]]
@@ -65,14 +61,9 @@ NEARLY_ALL = 0.9  # share of a container's operations that inner containers need
 
 @dataclass(frozen=True)
 class Layer:
-    """A run of forward operations.
+    """A run of forward operations."""
 
-    Attributes:
-        name: the module's path, or what else tells it apart.
-        operations: ascending.
-    """
-
-    name: str
+    name: str  # the module's path, or what else tells it apart
     operations: tuple[int, ...]
 
 
@@ -93,12 +84,7 @@ def forward_operations(graph: Graph) -> list[int]:
 
 
 def backward_operations(graph: Graph) -> list[bool]:
-    """Which operations are of the backward pass, or read what it writes.
-
-    >>> from remat_explorer.instances import linear
-    >>> backward_operations(linear(2))
-    [False, False, True, True, True]
-    """
+    """Which operations are of the backward pass, or read what it writes."""
     backward: list[bool] = []
     for k in range(graph.n):
         backward.append(bool(graph.is_backward[k]) or any(backward[graph.producer[v]] for v in graph.inputs(k)))
@@ -188,12 +174,7 @@ class Region:
 
 
 def dropped_values(graph: Graph, region: Region) -> list[int]:
-    """Values that a region does not keep: neither handed on nor saved, nor in memory to the end in any case.
-
-    >>> from remat_explorer.instances import linear
-    >>> dropped_values(linear(4), Region((0, 1, 2))), dropped_values(linear(4), Region((0, 1, 2), frozenset({0})))
-    ([0, 1], [1])
-    """
+    """Values that a region does not keep: neither handed on nor saved, nor in memory to the end in any case."""
     inside = set(region.operations)
 
     def handed_on(v: int) -> bool:
@@ -214,12 +195,7 @@ def needed_values(graph: Graph, region: Region) -> list[int]:
 
 
 def second_run(graph: Graph, region: Region) -> tuple[int, tuple[int, ...]] | None:
-    """The stage in which a region runs again, and its operations that do; None where nothing of it is needed.
-
-    >>> from remat_explorer.instances import linear
-    >>> second_run(linear(4), Region((0, 1, 2)))
-    (7, (0, 1))
-    """
+    """The stage in which a region runs again, and its operations that do; None where nothing of it is needed."""
     needed = needed_values(graph, region)
     if not needed:
         return None
@@ -229,16 +205,7 @@ def second_run(graph: Graph, region: Region) -> tuple[int, tuple[int, ...]] | No
 
 
 def region_schedule(graph: Graph, regions: Iterable[Region]) -> Schedule:
-    """The schedule that keeps everything outside of the regions, and what they keep.
-
-    Args:
-        graph: of operations with a single implementation.
-        regions: without operations in common.
-
-    >>> from remat_explorer.instances import linear
-    >>> region_schedule(linear(4), [Region((0, 1, 2))]).cost  # 0 and 1 run again
-    11.0
-    """
+    """The schedule that keeps everything outside of the regions, and what they keep."""
     computed = [(k, k, 1) for k in range(graph.n)]
     for region in regions:
         if again := second_run(graph, region):
@@ -248,18 +215,7 @@ def region_schedule(graph: Graph, regions: Iterable[Region]) -> Schedule:
 
 
 def region_candidates(graph: Graph, settings: Iterable[tuple[str, Sequence[Region]]]) -> Iterator[Candidate]:
-    """The different schedules of several settings, keeping everything before them.
-
-    Args:
-        settings: a label and the regions of each, in the order in which they are tried.
-
-    Raises:
-        SolverError: if an operation has several implementations.
-
-    >>> from remat_explorer.instances import linear
-    >>> [(one.label, one.schedule.cost) for one in region_candidates(linear(4), [("front", [Region((0, 1, 2))])])]
-    [('nothing recomputed', 9.0), ('front', 11.0)]
-    """
+    """The different schedules of several settings, keeping everything before them."""
     Condensed.of(graph)  # which refuses operations with several implementations
     everything = checkpoint_all(graph)
     seen = {everything.sequence}

@@ -42,34 +42,20 @@ ROUNDING = 1e-6  # units
 
 @dataclass(eq=False)
 class _Run:
-    """A run of an operation: C of them, of which the first is certain.
+    """A run of an operation: C of them, of which the first is certain."""
 
-    Attributes:
-        active: whether it happens: a literal, or True for the first.
-        stage: in which stage; a variable, or the number of the first.
-        start: its event, n stage + operation.
-        ends: for each group that the operation writes, the event of its last read.
-    """
-
-    active: Any
-    stage: Any
-    start: Any
-    ends: dict[int, Any] = field(default_factory=dict)
+    active: Any  # whether it happens: a literal, or True for the first
+    stage: Any  # in which stage; a variable, or the number of the first
+    start: Any  # its event, n stage + operation
+    ends: dict[int, Any] = field(default_factory=dict)  # by group that the operation writes, the event of its last read
 
 
 class RetentionProgram:
     """The constraint program of one graph, budget and C.
 
-    Args:
-        cp_model: the module of ortools.
-        most_runs: C, at least 1.
-
-    Attributes:
-        model: to be solved.
-        runs: for each operation its runs.
-        scale: units of the objective in a unit of cost. Weights are whole numbers: where all costs are multiples of
-            one, exactly; else they are rounded down, so that a bound stays one.
-        exact: whether memory is that of a plan; else some of it is counted twice, and a bound on cost proves nothing.
+    Weights of the objective are whole numbers, ``scale`` in a unit of cost: exact where all costs are multiples of one;
+    else they are rounded down, so that a bound stays one. Memory is ``exact`` if it is that of a plan; else some of it
+    is counted twice, and a bound on cost proves nothing.
     """
 
     def __init__(self, cp_model: Any, condensed: Condensed, budget: int, most_runs: int) -> None:
@@ -219,11 +205,7 @@ class RetentionProgram:
         return True
 
     def computed(self, value: Any) -> list[tuple[int, int]]:
-        """What a solution computes: pairs of a stage and an operation.
-
-        Args:
-            value: from a variable to its number.
-        """
+        """What a solution computes: pairs of a stage and an operation. ``value`` maps a variable to its number."""
         found = {
             (int(value(run.stage)) if i else k, k)
             for k, runs in enumerate(self.runs)

@@ -22,23 +22,8 @@ from remat_explorer.solvers.persistent.persistent_program import SLOTS, cheapest
 def solve_rotor(graph: Graph, budget: int, limits: Limits, slots: int = SLOTS) -> Answer:
     """The cheapest persistent schedule of the graph's chain of blocks within the budget.
 
-    Args:
-        graph: the training graph, one implementation per operation.
-        budget: bytes, resident bytes included.
-        limits: time, and whom to tell.
-        slots: memory is told apart in so many steps; sizes are rounded up, so that no schedule exceeds the budget, and
-            fewer steps find dearer schedules.
-
-    Returns:
-        The schedule, or none where no persistent schedule of whole blocks fits, or the time is up.
-
-    Raises:
-        SolverError: if the graph is no chain of at least two blocks, ``slots`` is no number of slots, or an operation
-            has several implementations.
-
-    >>> from remat_explorer.instances import linear
-    >>> solve_rotor(linear(8), 6, Limits()).schedule.cost
-    21.0
+    Memory is told apart in ``slots`` steps; sizes are rounded up, so that no schedule exceeds the budget, and fewer
+    steps find dearer schedules.
     """
     if isinstance(slots, bool) or not isinstance(slots, numbers.Integral) or slots < 1:
         raise SolverError(f"slots is {shown(slots)}; expected a whole number of at least 1, such as {SLOTS}")

@@ -32,18 +32,8 @@ def kept_shares(graph: Graph) -> tuple[float, ...]:
 def greedy_by_bytes_per_second(graph: Graph, kept_share: float | None = None) -> Iterator[Candidate]:
     """Saved values are dropped in the order of bytes by cost of their own operation, until the rest is small enough.
 
-    Dropped values are computed again where they are missing, with all that they need, and then stay.
-
-    Args:
-        graph: of operations with a single implementation.
-        kept_share: of the saved bytes that may stay, from 0 to 1; None for all of `SHARES`.
-
-    Raises:
-        SolverError: if it is no such share, or an operation has several implementations.
-
-    >>> from remat_explorer.instances import linear
-    >>> [candidate.label for candidate in greedy_by_bytes_per_second(linear(4), 0.5)]
-    ['nothing recomputed', 'kept_share=0.5']
+    Dropped values are computed again where they are missing, with all that they need, and then stay. ``kept_share`` is
+    that of the saved bytes which may stay; None for all of `SHARES`.
     """
     Condensed.of(graph)  # which refuses operations with several implementations
     shares = _shares(kept_share)
@@ -65,18 +55,9 @@ def greedy_by_bytes_per_second(graph: Graph, kept_share: float | None = None) ->
 
 
 def layer_knapsack(graph: Graph, kept_share: float | None = None) -> Iterator[Candidate]:
-    """A checkpoint around every layer but those that a knapsack keeps: most seconds within a share of the saved bytes.
+    """A checkpoint around every layer but those that a knapsack keeps: most seconds in a share of the saved bytes.
 
-    Args:
-        graph: of operations with a single implementation.
-        kept_share: of the bytes that checkpoints around all layers would save, from 0 to 1; None for all of `SHARES`.
-
-    Raises:
-        SolverError: if it is no such share, or an operation has several implementations.
-
-    >>> from remat_explorer.instances import linear
-    >>> [candidate.schedule.cost for candidate in layer_knapsack(linear(9), 0.4)]
-    [19.0, 24.0]
+    ``kept_share`` is of the bytes that checkpoints around all layers would save; None for all of `SHARES`.
     """
     shares = _shares(kept_share)
     regions = [Region(layer.operations) for layer in layers_of(graph)]
@@ -93,11 +74,7 @@ def layer_knapsack(graph: Graph, kept_share: float | None = None) -> Iterator[Ca
 
 
 def knapsack(sizes: Sequence[int], gains: Sequence[float], capacity: float) -> set[int]:
-    """Items of the largest gain whose sizes, rounded down to steps of a thousandth of all, fit into the capacity.
-
-    >>> knapsack([2, 3, 4], [3.0, 4.0, 5.0], 5.0)
-    {0, 1}
-    """
+    """Items of the largest gain whose sizes, rounded down to steps of a thousandth of all, fit into the capacity."""
     unit = max(1.0, sum(sizes) / STEPS)
     weights = [int(size // unit) for size in sizes]
     room = int(capacity // unit)

@@ -77,12 +77,7 @@ def _last_forward_read(graph: Graph) -> np.ndarray:
 
 
 def checkpoint_last(graph: Graph) -> Iterator[Candidate]:
-    """The one schedule of this method.
-
-    >>> from remat_explorer.instances import linear
-    >>> [candidate.schedule.cost for candidate in checkpoint_last(linear(8))]
-    [53.0]
-    """
+    """The one schedule of this method."""
     yield Candidate(schedule_of(graph, lambda t, retained: graph.producer == t))
 
 
@@ -100,12 +95,7 @@ CHECKPOINT_LAST = Method(
 
 
 def solve_checkpoint_all(graph: Graph, budget: int, limits: Limits) -> Answer:
-    """Checkpoint-all if it fits into the budget; there is no other schedule of this strategy.
-
-    >>> from remat_explorer.instances import linear
-    >>> solve_checkpoint_all(linear(8), 10, Limits()).schedule.cost
-    17.0
-    """
+    """Checkpoint-all if it fits into the budget; there is no other schedule of this strategy."""
     schedule = checkpoint_all(graph)
     if Plan.of(schedule).peak > budget:
         return Answer(None, infeasible=True)

@@ -40,11 +40,7 @@ Choose = Callable[[Sequence[int], Sequence[float], float], set[int]]
 
 
 def greedy_choice(sizes: Sequence[int], costs: Sequence[float], room: float) -> set[int]:
-    """Those that take longest per byte first, as far as they fit.
-
-    >>> greedy_choice([4, 2, 2], [1.0, 4.0, 2.0], 5)
-    {1, 2}
-    """
+    """Those that take longest per byte first, as far as they fit."""
     kept: set[int] = set()
     for i in sorted(range(len(sizes)), key=lambda i: -costs[i] / max(1, sizes[i])):
         if sizes[i] <= room:
@@ -55,21 +51,13 @@ def greedy_choice(sizes: Sequence[int], costs: Sequence[float], room: float) -> 
 
 @dataclass(frozen=True, eq=False)
 class _LayerChoices:
-    """What there is to choose in a layer.
-
-    Attributes:
-        region: the layer's operations.
-        operations: those with saved values that may be computed again, ascending.
-        sizes: bytes of the saved values of each.
-        costs: of each.
-        begins: the operation of the backward pass that first reads one of these values.
-    """
+    """What there is to choose in a layer."""
 
     region: Region
-    operations: tuple[int, ...]
-    sizes: tuple[int, ...]
+    operations: tuple[int, ...]  # those with saved values that may be computed again, ascending
+    sizes: tuple[int, ...]  # bytes of the saved values of each
     costs: tuple[float, ...]
-    begins: int
+    begins: int  # the operation of the backward pass that first reads one of these values
 
     @staticmethod
     def of(graph: Graph, layer: Layer) -> _LayerChoices | None:
@@ -88,12 +76,7 @@ class _LayerChoices:
 
 
 class TwoLevels:
-    """The programs of one graph.
-
-    Args:
-        graph: of operations with a single implementation.
-        choose: the inner choice.
-    """
+    """The programs of one graph."""
 
     def __init__(self, graph: Graph, choose: Choose) -> None:
         self.graph, self.choose = graph, choose
@@ -117,8 +100,7 @@ class TwoLevels:
     def kept_shares(self, budget: float) -> list[float]:
         """The outer program: the share of its bytes that each layer keeps; nothing where the budget is too small.
 
-        Args:
-            budget: bytes at every position of the backward pass.
+        ``budget`` is bytes, at every position of the backward pass.
         """
         unit = float(max(1, max((sum(layer.sizes) for layer in self.layers), default=1)))
         cost = max(sum(layer.costs) for layer in self.layers) or 1.0
@@ -163,18 +145,8 @@ def two_level_candidates(
 ) -> Iterator[Candidate]:
     """The different schedules, from large to small budgets.
 
-    Args:
-        graph: of operations with a single implementation.
-        choose: the inner choice.
-        memory_budget: what the outer program is told, as a share of what keeping everything takes; None for all.
-        first: a share to begin with, of which only smaller ones follow.
-
-    Raises:
-        SolverError: if it is no such share, or an operation has several implementations.
-
-    >>> from remat_explorer.instances import linear
-    >>> [(one.label, one.schedule.cost) for one in two_level_candidates(linear(9), greedy_choice, 0.8)]
-    [('nothing recomputed', 19.0), ('memory_budget=0.8', 22.0)]
+    ``memory_budget`` is what the outer program is told, as a share of what keeping everything takes; None tries all, or
+    ``first`` and smaller ones.
     """
     Condensed.of(graph)  # which refuses operations with several implementations
     if memory_budget is not None:

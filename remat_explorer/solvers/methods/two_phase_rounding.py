@@ -29,23 +29,16 @@ from remat_explorer.solvers.milp import Milp
 class FractionalSchedule:
     """What is known of the linear program of one budget.
 
-    Attributes:
-        condensed: n operations and g groups of values.
-        budget: bytes of the linear program, resident bytes included.
-        status: "solved", "infeasible" (proven), or "unknown" where the time was too short.
-        bound: optimum of the linear program, in the unit of the graph's costs: no frontier-advancing schedule within
-            ``budget`` costs less. Infinity where it is infeasible, the cost of computing everything once where it is
-            unknown.
-        R: to what degree each stage computes each operation, float of shape (n, n); 0 unless solved.
-        S: to what degree each group is retained into each stage, float of shape (n, g); 0 unless solved.
+    No frontier-advancing schedule within ``budget`` costs less than ``bound``, the optimum. It is infinity where the
+    program is infeasible, and the cost of computing everything once where it is unknown.
     """
 
     condensed: Condensed
-    budget: int
-    status: Literal["solved", "infeasible", "unknown"]
+    budget: int  # bytes, resident bytes included
+    status: Literal["solved", "infeasible", "unknown"]  # "infeasible" is proven; "unknown": too little time
     bound: float
-    R: np.ndarray
-    S: np.ndarray
+    R: np.ndarray  # to what degree each stage computes each operation, float of shape (n, n)
+    S: np.ndarray  # to what degree each group is retained into each stage, float of shape (n, g)
 
     @property
     def graph(self) -> Graph:
@@ -120,20 +113,8 @@ def minimal_R(condensed: Condensed, S: np.ndarray) -> np.ndarray:
 
     It starts with R = I, then computes what a checkpoint needs, until (1c) holds, and what an operation reads, until
     (1b) holds. Both loops of Algorithm 2 end at the same R in whichever order violations are repaired; here stages run
-    forward, and operations backward, so that each is looked at once.
-
-    Args:
-        S: which groups are retained into each stage, bool of shape (n, g); strictly lower triangular, (1d) and (8b).
-
-    Returns:
-        bool of shape (n, n).
-
-    >>> from remat_explorer.instances import linear
-    >>> chain = Condensed.of(linear(1))  # v0, the loss v1, and the gradient v2, which reads both
-    >>> minimal_R(chain, np.zeros((3, 2), dtype=bool)).astype(int)
-    array([[1, 0, 0],
-           [1, 1, 0],
-           [1, 1, 1]])
+    forward, and operations backward, so that each is looked at once. S, bool of shape (n, g), is strictly lower
+    triangular, by (1d) and (8b).
     """
     S = np.asarray(S, dtype=bool)
     none = np.zeros(condensed.groups, dtype=bool)  # nothing is retained after the last stage
@@ -191,21 +172,13 @@ def round_deterministically(condensed: Condensed, S: np.ndarray, threshold: floa
 
 @dataclass(frozen=True)
 class NaiveRounding:
-    """How often naive rounding is feasible.
-
-    Attributes:
-        samples: draws of R and S.
-        correct: draws that keep rules (1b) to (1e).
-        feasible: draws that keep the rules and fit into the budget.
-        nearest_correct: whether rounding everything to the nearest integer keeps the rules.
-        nearest_feasible: whether it fits into the budget as well.
-    """
+    """How often naive rounding is feasible."""
 
     samples: int
-    correct: int
-    feasible: int
-    nearest_correct: bool
-    nearest_feasible: bool
+    correct: int  # draws that keep rules (1b) to (1e)
+    feasible: int  # draws that keep the rules and fit into the budget
+    nearest_correct: bool  # whether rounding everything to the nearest integer keeps the rules
+    nearest_feasible: bool  # whether it fits into the budget as well
 
 
 def naive_rounding(relaxed: FractionalSchedule, budget: int, samples: int = 1000, seed: int = 0) -> NaiveRounding:
@@ -238,12 +211,7 @@ def naive_rounding(relaxed: FractionalSchedule, budget: int, samples: int = 1000
 
 
 def keeps_rules(condensed: Condensed, R: np.ndarray, S: np.ndarray) -> bool:
-    """Whether R and S keep rules (1b) to (1e).
-
-    Args:
-        R: bool of shape (n, n).
-        S: of groups, bool of shape (n, g).
-    """
+    """Whether R and S keep rules (1b) to (1e)."""
     there = R[:, condensed.producer] | S
     if S[:1].any() or (S[1:] & ~there[:-1]).any():  # (1d), (1c)
         return False
@@ -259,17 +227,11 @@ def _peak(condensed: Condensed, R: np.ndarray, S: np.ndarray) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One draw.
-
-    Attributes:
-        schedule: correct, of any peak.
-        cost: in the unit of the graph's costs.
-        peak: bytes of its plan, resident bytes included.
-    """
+    """One draw."""
 
     schedule: Schedule
     cost: float
-    peak: int
+    peak: int  # bytes of its plan, resident bytes included
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,13 +248,7 @@ class Scatter:
 
 
 def draw_samples(relaxed: FractionalSchedule, samples: int, seed: int) -> Iterator[Sample]:
-    """Schedules whose S[t,i] is 1 with the probability S*[t,i], each entry by itself, and whose R is minimal.
-
-    Args:
-        relaxed: a solved linear program.
-        samples: how many.
-        seed: of the random numbers; the same seed draws the same samples.
-    """
+    """Schedules whose S[t,i] is 1 with the probability S*[t,i], each entry by itself, and whose R is minimal."""
     random = np.random.default_rng(seed)
     for _ in range(samples):
         S = random.random(relaxed.S.shape) < relaxed.S

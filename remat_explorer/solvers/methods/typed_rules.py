@@ -29,10 +29,6 @@ def attention_modules(graph: Graph, layer: Layer) -> tuple[tuple[int, ...], ...]
     """Operations of each attention module within a layer, projections included; the cores where modules are unknown.
 
     A module is one if the word "attention" or "attn" is in its name, but for norms.
-
-    >>> from remat_explorer.instances import linear
-    >>> attention_modules(linear(4), Layer("front", (0, 1)))
-    ()
     """
     found: dict[str, list[int]] = {}
     for k in layer.operations:
@@ -45,15 +41,7 @@ def attention_modules(graph: Graph, layer: Layer) -> tuple[tuple[int, ...], ...]
 
 
 def attention_cores(graph: Graph, layer: Layer) -> tuple[tuple[int, ...], ...]:
-    """Operations of each attention core: one kernel, or from the product before a softmax to the one after it.
-
-    >>> from remat_explorer.graph import Value, operation
-    >>> steps = ["linear", "bmm", "softmax", "bmm (2)", "linear (2)"]
-    >>> graph = Graph("attention", tuple(Value(name, 1) for name in steps),
-    ...               tuple(operation(name, "forward", [k - 1] if k else [], [k], 1) for k, name in enumerate(steps)))
-    >>> attention_cores(graph, Layer("all", (0, 1, 2, 3, 4)))
-    ((1, 2, 3),)
-    """
+    """Operations of each attention core: one kernel, or from the product before a softmax to the one after it."""
     inside, cores = set(layer.operations), list[tuple[int, ...]]()
     for k in layer.operations:
         name = graph.operations[k].name
@@ -98,35 +86,17 @@ Finder = Callable[[Graph, Layer], tuple[tuple[int, ...], ...]]
 
 
 def layer_counts(graph: Graph) -> tuple[int, ...]:
-    """1 to the number of layers: what a sweep tries.
-
-    >>> from remat_explorer.instances import linear
-    >>> layer_counts(linear(9))
-    (1, 2, 3)
-    """
+    """1 to the number of layers: what a sweep tries."""
     return tuple(range(1, len(layers_of(graph)) + 1))
 
 
 def full(graph: Graph) -> Iterator[Candidate]:
-    """A checkpoint around every layer.
-
-    >>> from remat_explorer.instances import linear
-    >>> [candidate.schedule.cost for candidate in full(linear(9))]
-    [19.0, 26.0]
-    """
+    """A checkpoint around every layer."""
     return region_candidates(graph, [("every layer", [Region(layer.operations) for layer in layers_of(graph)])])
 
 
 def every_n_layers(graph: Graph, every_n_layers: int | None = None) -> Iterator[Candidate]:
-    """A checkpoint around layers 0, n, 2n and so on.
-
-    Raises:
-        SolverError: if n is no whole number of layers.
-
-    >>> from remat_explorer.instances import linear
-    >>> [candidate.label for candidate in every_n_layers(linear(9))]
-    ['nothing recomputed', 'every_n_layers=3', 'every_n_layers=2', 'every_n_layers=1']
-    """
+    """A checkpoint around layers 0, n, 2n and so on."""
     layers = layers_of(graph)
     counts = _counts("every_n_layers", every_n_layers, graph)
     return region_candidates(
@@ -135,15 +105,7 @@ def every_n_layers(graph: Graph, every_n_layers: int | None = None) -> Iterator[
 
 
 def first_layers(graph: Graph, recompute_num_layers: int | None = None) -> Iterator[Candidate]:
-    """A checkpoint around each of the first n layers, and none around the others.
-
-    Raises:
-        SolverError: if n is no whole number of layers.
-
-    >>> from remat_explorer.instances import linear
-    >>> [candidate.schedule.cost for candidate in first_layers(linear(9))]
-    [19.0, 21.0, 23.0, 26.0]
-    """
+    """A checkpoint around each of the first n layers, and none around the others."""
     layers = layers_of(graph)
     counts = _counts("recompute_num_layers", recompute_num_layers, graph)
     return region_candidates(
@@ -152,12 +114,7 @@ def first_layers(graph: Graph, recompute_num_layers: int | None = None) -> Itera
 
 
 def around(finder: Finder, label: str) -> Callable[[Graph], Iterator[Candidate]]:
-    """The rule with a checkpoint around what a finder finds in every layer.
-
-    >>> from remat_explorer.instances import linear
-    >>> [candidate.label for candidate in around(attention_cores, "attention")(linear(4))]  # which has none
-    ['nothing recomputed']
-    """
+    """The rule with a checkpoint around what a finder finds in every layer."""
 
     def candidates(graph: Graph) -> Iterator[Candidate]:
         parts = [Region(part) for layer in layers_of(graph) for part in finder(graph, layer)]
@@ -171,12 +128,7 @@ attention_core_only = around(attention_cores, "attention core of every layer")
 
 
 def save_second_matmul(graph: Graph) -> Iterator[Candidate]:
-    """A checkpoint around every layer that saves its 1st, 3rd, 5th … product with weights, and fused attention.
-
-    >>> from remat_explorer.instances import linear
-    >>> [candidate.label for candidate in save_second_matmul(linear(4))]
-    ['nothing recomputed', 'every second product saved']
-    """
+    """A checkpoint around every layer that saves its 1st, 3rd, 5th … product with weights, and fused attention."""
     regions = []
     for layer in layers_of(graph):
         products = [k for k in layer.operations if is_product(graph.operations[k].name)]

@@ -43,17 +43,8 @@ Codes = Sequence[Collection[int]]
 def allowed_codes(graph: Graph, implementations: str | Collection[str]) -> list[list[int]]:
     """The implementations that an option allows; an operation's default always is.
 
-    Args:
-        implementations: "all"; "exact", those whose results are bit-equal; or names and kinds of implementations: one,
-            several with commas between them, or a collection. An implementation of several kinds needs all of them.
-
-    Raises:
-        UnknownNameError: if no implementation of the graph has such a name, or is of such a kind.
-        SolverError: if it is a kind that the graph was captured without.
-
-    >>> from remat_explorer.instances import linear
-    >>> allowed_codes(linear(1), "exact")
-    [[1], [1], [1]]
+    ``implementations`` is "all"; "exact", those whose results are bit-equal; or names and kinds: one, several with
+    commas between them, or a collection. An implementation of several kinds needs all of them.
     """
     if isinstance(implementations, str) and implementations in ("all", "exact"):
         chosen = frozenset()
@@ -141,16 +132,6 @@ def run_out_of_place(schedule: Schedule, codes: Codes | None = None) -> Schedule
     """The schedule, with another implementation for each run that may only be in place where its input lives on.
 
     What stands in reads no more and writes no less, and every graph has it; it may cost more and need more memory.
-
-    Args:
-        schedule: executable but for that rule.
-        codes: for each operation the numbers of the implementations that may be chosen; all if None.
-
-    >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.base import checkpoint_all
-    >>> keep = checkpoint_all(linear(4))
-    >>> run_out_of_place(keep) is keep
-    True
     """
     graph = schedule.graph
     if not graph.runs_in_place:
@@ -176,63 +157,33 @@ def cheapest_substitute(graph: Graph, k: int, way: Implementation, codes: Codes 
 
 @dataclass(frozen=True)
 class CondensedImplementation:
-    """One implementation of an operation.
+    """One implementation of an operation."""
 
-    Attributes:
-        code: its number in the graph, from 1.
-        inputs, outputs: groups that it reads and writes, ascending.
-        cost: in the graph's unit.
-        transient: bytes beyond the outputs while it runs: workspace, outputs that nobody reads, a new version of its
-            persistent outputs.
-        overwritten: the group with the value whose storage its output takes over where that value dies, or -1.
-        credit: bytes of that value, 0 where there is none.
-        persists: whether it writes all persistent values of its operation, as a first run must.
-        in_place: whether it may run only where the overwritten value dies.
-    """
-
-    code: int
-    inputs: tuple[int, ...]
+    code: int  # its number in the graph, from 1
+    inputs: tuple[int, ...]  # groups, ascending, as outputs
     outputs: tuple[int, ...]
     cost: float
-    transient: int
-    overwritten: int
-    credit: int
-    persists: bool
-    in_place: bool = False
+    transient: int  # bytes beside the outputs: workspace, what nobody reads, new versions of persistent outputs
+    overwritten: int  # the group with the value whose storage its output takes over where that value dies, or -1
+    credit: int  # bytes of that value, 0 where there is none
+    persists: bool  # whether it writes all persistent values of its operation, as a first run must
+    in_place: bool = False  # whether it may run only where the overwritten value dies
 
 
 @dataclass(frozen=True, eq=False)
 class CondensedChoices:
-    """n operations with their ways, T stages, and groups of values between them.
-
-    Attributes:
-        graph: the graph this was made of.
-        ways: of each operation; none for an optional operation that serves nothing.
-        bytes: M, size of each group, int64 of shape (groups,).
-        producer: the operation that writes each group, int of shape (groups,).
-        base: resident bytes and persistent values of earlier operations, there all through a stage, int64 (T,).
-        beaten: of each operation, the implementations that were left out because a way beats them: its code, by theirs.
-    """
+    """n operations with their ways, T stages, and groups of values between them."""
 
     graph: Graph
-    ways: tuple[tuple[CondensedImplementation, ...], ...]
-    bytes: np.ndarray
-    producer: np.ndarray
-    base: np.ndarray
-    beaten: tuple[dict[int, int], ...]
+    ways: tuple[tuple[CondensedImplementation, ...], ...]  # none for an optional operation that serves nothing
+    bytes: np.ndarray  # M, size of each group, int64 of shape (groups,)
+    producer: np.ndarray  # the operation that writes each group, int of shape (groups,)
+    base: np.ndarray  # resident bytes and persistent values of earlier operations, there all through a stage, int64
+    beaten: tuple[dict[int, int], ...]  # for each implementation that was left out, the code of the way that beats it
 
     @staticmethod
     def of(graph: Graph, codes: Codes | None = None) -> CondensedChoices:
-        """Condense ``graph``.
-
-        Args:
-            codes: the implementations that may be chosen; all if None.
-
-        >>> from remat_explorer.instances import linear
-        >>> chain = CondensedChoices.of(linear(2))
-        >>> chain.ways[3][0].inputs, chain.ways[4][0].transient
-        ((1, 2), 1)
-        """
+        """Condense ``graph``."""
         possible = possible_codes(graph, codes)
         groups = _Groups(graph, possible)
         persistent = np.zeros(graph.n, dtype=np.int64)
@@ -300,11 +251,7 @@ class CondensedChoices:
         return self.base + np.array(need, dtype=np.int64)
 
     def schedule(self, R: np.ndarray) -> Schedule:
-        """The leanest schedule with these runs: retained is only what is read later.
-
-        Args:
-            R: (T, n), 0 or the code of the implementation that runs.
-        """
+        """The leanest schedule with runs R, 0 or the code of an implementation: retained is only what is read later."""
         return Schedule(self.graph, R, np.zeros((self.graph.stages, len(self.graph.values)), dtype=bool)).compact()
 
 
@@ -377,13 +324,10 @@ def _without_beaten(
 class Tables:
     """What every relaxation of a problem needs to know, worked out once.
 
-    Attributes:
-        first: by operation, its ways that a first run may take; none for optional operations.
-        plain: of these, those that no other beats in reads, writes and cost.
-        again: the same for runs again.
-        reads, writes: by operation, groups that any way reads or writes, ascending.
-        always: which groups every first run of their operation writes.
-        differ: which mandatory operations have ways that write different groups.
+    By operation: ``first`` has its ways that a first run may take, none for optional operations; ``plain`` those of
+    them that no other beats in reads, writes and cost; ``again`` the same for runs again. ``always`` are the groups
+    that every first run of their operation writes, ``differ`` the mandatory operations with ways that write different
+    groups.
     """
 
     def __init__(self, problem: CondensedChoices) -> None:
@@ -434,19 +378,8 @@ def _left(
 class Availability:
     """What is available in one interval.
 
-    Args:
-        again: the ways that run again in it, by column.
-        present: for a group, whether it is in memory at the start or written by a first run; None where that is so
-            always.
-        sizes: bytes of each group, 0 of those that are taken to be in memory for nothing; of shape (groups,).
-
-    >>> normalize = CondensedImplementation(1, (0,), (1,), 1.0, transient=0, overwritten=-1, credit=0, persists=True)
-    >>> held = {0: LinearExpression.of(10), 1: LinearExpression.of(11)}
-    >>> available = Availability({20: normalize}, held.get, np.array([8, 8]))
-    >>> available.of(1).columns
-    (11, 20)
-    >>> available.of_any((0, 1)).columns
-    (10, 11)
+    ``present`` is None for a group that is always in memory at the start or written by a first run. ``sizes`` are
+    bytes, 0 of groups that are taken to be in memory for nothing.
     """
 
     def __init__(
@@ -463,12 +396,7 @@ class Availability:
                 self._writers.setdefault(v, []).append((column, way))
 
     def add_columns(self, milp: Milp, column: Callable[[], int]) -> None:
-        """Add w[v] where several ways write v again and what they read has something in common.
-
-        Args:
-            milp: the problem that the rows belong to.
-            column: adds a column to it.
-        """
+        """Add w[v] where several ways write v again and what they read has something in common."""
         for v, writers in sorted(self._writers.items()):
             needs = self.common([way for _, way in writers]) if len(writers) > 1 else []
             allowed = [terms for terms in map(self.of_any, needs) if terms is not None]
@@ -498,11 +426,7 @@ class Availability:
         return None if constant >= 1 else LinearExpression(constant, tuple(sorted(columns)), (1.0,) * len(columns))
 
     def common(self, ways: Sequence[CondensedImplementation]) -> list[tuple[int, ...]]:
-        """Sets of groups of each of which every way reads one: single ones, and the largest of the others of each way.
-
-        Args:
-            ways: at least one.
-        """
+        """Sets of groups of each of which every way reads one: single ones, and the largest of the rest of each way."""
         reads = [{v for v in way.inputs if self._sizes[v]} for way in ways]
         shared = set.intersection(*reads)
         rest = [read - shared for read in reads]

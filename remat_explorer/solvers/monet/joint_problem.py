@@ -63,19 +63,10 @@ POINTS = 4  # memory rows that one round adds to a stage, at most
 class JointProblem:
     """The whole problem for one graph and one budget: delta, S, rows (a) to (c), and memory rows as needed.
 
-    Args:
-        milp: an empty problem, relaxed, to build into.
-        allowed: which operation may run in which stage beside the stage's own, bool of shape (T, n); any if None.
-
-    Attributes:
-        delta: by (t, k), the way and its sum for each way that can run there.
-        S: by (t, v), where the group can be retained into the stage.
-        cost_scale: the objective counts costs times this, so that the mean cost is 1.
-        objective_constant: what columns that stand for 1 - S add to the objective.
-        derived: columns that follow from others, in that order: the column, `min` or `max`, and of what.
-        either: whether nothing is gained by recomputing what is retained, or by retaining what is not read later.
-        points: the (stage, operation) whose memory row is in the problem.
-        limits_all_memory: whether what fits the rows fits the budget.
+    ``delta`` has by (t, k) each way that can run there, and its sum; S by (t, v) where the group can be retained into
+    the stage. ``derived`` are columns that follow from others, in that order: the column, `min` or `max`, and of what.
+    ``either``: whether nothing is gained by recomputing what is retained, or by retaining what is not read later.
+    ``limits_all_memory``: whether what fits the rows fits the budget.
     """
 
     either = True
@@ -325,13 +316,7 @@ class JointProblem:
     ) -> tuple[Schedule | None, float]:
         """Rounds of the relaxation, then of the integer program, until no memory row is violated or the time is up.
 
-        Args:
-            limits: time, and whom to tell.
-            incumbent: a schedule within the budget that is known already.
-            own_bound: whether the bound holds for all schedules, and may be told.
-
-        Returns:
-            The cheapest schedule found, or ``incumbent``, and a lower bound on the cost, infinity if there is none.
+        ``own_bound``: whether the bound holds for all schedules, and may be told.
         """
         best, bound = incumbent, self.problem.least_cost
         room = self.budget
@@ -372,14 +357,7 @@ class JointProblem:
 def memory_at(
     joint: JointProblem, local: Callable[[int, int], list[int]], t: int, values: np.ndarray
 ) -> dict[int, float]:
-    """Bytes in memory while each operation that can run in stage t runs, by (e), MONeT's (1) to (3), with L smallest.
-
-    Args:
-        joint: the columns.
-        local: groups that count as alive while an operation runs in a stage, by stage and operation.
-        t: the stage.
-        values: of the columns.
-    """
+    """Bytes in memory while each operation that can run in stage t runs: (e), MONeT's (1) to (3), with L smallest."""
     problem, bytes_of = joint.problem, joint.problem.bytes.astype(float)
     starts = np.array([joint.held(t, v).at(values) for v in range(problem.groups)])
     alive = np.array([joint.held(t + 1, v).at(values) for v in range(problem.groups)])
@@ -404,16 +382,10 @@ def memory_at(
 
 
 def unbeaten_codes(problem: CondensedChoices, R: np.ndarray) -> np.ndarray | None:
-    """The same runs in implementations that the problem has.
+    """The same runs in implementations that the problem has; None where one is neither among them nor replaced.
 
     An implementation that another one beats in everything is left out of the problem, so the other runs in its place:
     what fits the budget still does, for no more cost.
-
-    Args:
-        R: (T, n), 0 or the code of the implementation that runs.
-
-    Returns:
-        R with the codes of ways, or None where an implementation is neither among them nor replaced.
     """
     R = R.astype(np.int64)
     for k in np.flatnonzero(R.any(axis=0)).tolist():
@@ -426,11 +398,7 @@ def unbeaten_codes(problem: CondensedChoices, R: np.ndarray) -> np.ndarray | Non
 
 
 def retained_groups(problem: CondensedChoices, R: np.ndarray) -> np.ndarray:
-    """S of the leanest schedule with these runs, bool of shape (T + 1, groups); the last row is after the last stage.
-
-    Args:
-        R: (T, n), 0 or the code of a way of the problem.
-    """
+    """S of the leanest schedule with these runs, bool of shape (T + 1, groups); the last row is after all stages."""
     ways = [{way.code: way for way in ways} for ways in problem.ways]
     S = np.zeros((len(R) + 1, problem.groups), dtype=bool)
     for t in range(len(R) - 1, -1, -1):
@@ -447,17 +415,6 @@ def joint_point(joint: JointProblem, R: np.ndarray) -> np.ndarray | None:
 
     What has no column is a constant, which R must agree with. Columns that follow from others are set as low, or as
     high, as their rows allow.
-
-    Args:
-        joint: the problem, with all its rows so far.
-        R: (T, n), 0 or the code of a way of the problem.
-
-    >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.base import Limits
-    >>> from remat_explorer.solvers.milp import Milp
-    >>> joint = JointProblem(CondensedChoices.of(linear(2)), 5, Milp())
-    >>> joint.build(Limits()), len(joint_point(joint, np.eye(5))) == joint.milp.columns
-    (True, True)
     """
     S = retained_groups(joint.problem, R)
     if any((t, k) not in joint.delta for t, k in np.argwhere(R).tolist()):

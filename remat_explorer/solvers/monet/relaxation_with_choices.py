@@ -52,14 +52,9 @@ from remat_explorer.solvers.monet.condensed_choices import Availability, Condens
 class ChoiceMoments:
     """The relaxation for chosen moments.
 
-    Args:
-        moments: mandatory operations, ascending.
-
-    Attributes:
-        d: by operation, column of each way of the first run, by code; -1 where there is no choice.
-        during, after: by moment q, "in memory while t_q runs", and "once it has run", by group.
-        x: by interval, which begins with moment q - 1, column by (operation, code).
-        constant: the objective's part without columns.
+    ``d`` has by operation the column of each way of the first run, by code, -1 where there is no choice; ``during`` and
+    ``after`` by moment q "in memory while t_q runs" and "once it has run", by group; ``x`` by interval, which begins
+    with moment q - 1, the column by (operation, code).
     """
 
     def __init__(self, tables: Tables, budget: int, moments: list[int], milp: Milp) -> None:
@@ -255,19 +250,12 @@ INTEGRAL_GAP = 1e-3  # relative gap of the integral relaxation: its bound counts
 
 @dataclass(frozen=True)
 class ChoiceBound:
-    """What a round says.
+    """What a round says."""
 
-    Attributes:
-        bound: cost below which no schedule is; infinity if the budget is proven infeasible.
-        moments: operations, ascending.
-        d: by mandatory operation, the share of each way of its first run, by code.
-        held: what is in memory at each moment, between 0 and 1, of shape (moments, groups).
-    """
-
-    bound: float
+    bound: float  # cost below which no schedule is; infinity if the budget is proven infeasible
     moments: tuple[int, ...] = ()
-    d: dict[int, dict[int, float]] = field(default_factory=dict)
-    held: np.ndarray | None = None
+    d: dict[int, dict[int, float]] = field(default_factory=dict)  # by operation and code, shares of first runs
+    held: np.ndarray | None = None  # what is in memory at each moment, between 0 and 1, of shape (moments, groups)
 
     def choice(self) -> dict[int, int]:
         """The way of each first run that has the largest share."""
@@ -277,8 +265,7 @@ class ChoiceBound:
 class RelaxationWithChoices:
     """The relaxation of one problem at one budget, round after round.
 
-    Attributes:
-        best: the highest bound so far, and the last round that has a point.
+    ``best`` has the highest bound so far, and the last round that has a point.
     """
 
     def __init__(self, tables: Tables, budget: int) -> None:
@@ -291,11 +278,7 @@ class RelaxationWithChoices:
     ) -> ChoiceBound:
         """Rounds until no moment is added, the bound meets the incumbent's cost, or the work or the time is used up.
 
-        Args:
-            limits: of all rounds.
-            integral: whether first runs and what is held are binary.
-            incumbent: the best schedule that is known.
-            columns: of the programs of all rounds together; the round that reaches the number is the last one.
+        ``columns`` limits those of the programs of all rounds together; the round that reaches it is the last one.
         """
         most = _MOST_MOMENTS + _MORE_INTEGRAL * integral
         for problem, outcome, following in solve_in_rounds(
@@ -428,9 +411,7 @@ TOLERANCE = 1e-6  # relative, of a back end: a bound is lowered by that
 class LeastMemoryMoments(ChoiceMoments):
     """The relaxation for chosen moments; column ``z`` is the memory, in units, and the objective.
 
-    Args:
-        moments: mandatory operations, ascending.
-        most: bytes; larger memory is of no interest.
+    More than ``most`` bytes are of no interest.
     """
 
     def __init__(
@@ -469,13 +450,8 @@ class LeastMemoryMoments(ChoiceMoments):
 class LeastMemory(RelaxationWithChoices):
     """Rounds of the relaxation for one limit on the cost; its bounds are bytes.
 
-    Args:
-        keep_everything: bytes of keeping everything.
-        moments: to begin with; empty for where memory is short.
-
-    Attributes:
-        most: bytes of the best schedule that is known: only less memory is of interest. An infinite bound says that no
-            schedule does with less.
+    Only less memory than ``most`` is of interest, that of the best schedule that is known. An infinite bound says that
+    no schedule does with less.
     """
 
     def __init__(self, tables: Tables, most_cost: float, keep_everything: int, moments: Sequence[int] = ()) -> None:

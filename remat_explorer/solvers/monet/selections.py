@@ -156,18 +156,7 @@ class Selection:
 
 
 def restricted_to(graph: Graph, choice: Mapping[int, int]) -> Selection:
-    """The graph with one implementation per operation, and the optional operations that these need.
-
-    Args:
-        choice: numbers, from 1, of implementations by operation; the default's where there is none.
-
-    Raises:
-        SolverError: if an operation has no such implementation, or a chosen one reads what no chosen one writes.
-
-    >>> from remat_explorer.instances import linear
-    >>> restricted_to(linear(2), {}).graph == linear(2)
-    True
-    """
+    """The graph with one implementation per operation, and the optional operations that these need."""
     codes = {}
     for k, node in enumerate(graph.operations):
         codes[k] = choice.get(k, 1)
@@ -228,10 +217,6 @@ def make_consistent(graph: Graph, choice: Mapping[int, int], codes: Codes | None
 
     A producer whose chosen implementation does not write what a reader's reads takes its cheapest one that does; if
     none writes everything, or the reader cannot be served, the reader takes its default.
-
-    Args:
-        choice: numbers, from 1, of implementations by operation; the default's where there is none.
-        codes: the implementations of each operation that may be chosen, defaults among them; all if None.
     """
     chosen = dict(choice)
     while (
@@ -284,17 +269,8 @@ def _renumbered(way: Implementation, number: Mapping[int, int]) -> Implementatio
 class CandidateSelection:
     """A selection that may hold a good schedule within the budget.
 
-    Args:
-        selection: one implementation per operation.
-        codes: the implementations of each operation that may be chosen; all if None.
-
-    Attributes:
-        condensed: its plain graph.
-        plain: the cheapest schedule of the plain graph that is known, or None.
-        best: the cheapest of the joint problem within the budget, lifted from the plain graph, or None.
-        bound: no schedule of the plain graph costs less; infinity where it has none.
-        searches: how often a search went on with it.
-        finished: whether a search of the plain graph has come to its end.
+    ``plain`` is the cheapest schedule of the plain graph that is known, ``best`` that of the joint problem within the
+    budget, lifted from the plain graph. ``bound`` is of the plain graph, infinity where it has no schedule.
     """
 
     def __init__(self, selection: Selection, budget: int, codes: Codes | None = None) -> None:
@@ -344,17 +320,7 @@ EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0), (1, 1, 0.5))  # of the walks tha
 class ChoiceSearch:
     """A choice, and changes of it.
 
-    Args:
-        choice: numbers, from 1, of implementations by operation.
-        seed: of all random choices.
-        codes: the implementations of each operation that may be chosen, defaults among them; all if None.
-
-    Attributes:
-        choice: the best one.
-        selection: the graph that it leaves, or None if there is none.
-        R: of the cheapest walk with it, or None.
-        cost: of that walk, in the graph's unit; infinity where none came to its end.
-        judged: how many choices were judged so far.
+    R and ``cost`` are those of the cheapest walk with the best choice; the cost is infinity where none came to its end.
     """
 
     def __init__(self, tables: Tables, choice: Mapping[int, int], seed: int = 0, codes: Codes | None = None) -> None:

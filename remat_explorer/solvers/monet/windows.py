@@ -52,15 +52,7 @@ SMALL = 1e-3  # of the budget: smaller values may stay in memory for a cheaper r
 def switch_runs(schedule: Schedule, budget: int, codes: Codes | None = None) -> Schedule:
     """The schedule, or a cheaper one within the budget with the same runs, or fewer, in other implementations.
 
-    Args:
-        schedule: frontier-advancing, compact, its plan's peak within the budget.
-        codes: for each operation the numbers of the implementations that may be chosen; all if None.
-
-    >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.base import checkpoint_all
-    >>> keep = checkpoint_all(linear(4))
-    >>> switch_runs(keep, budget=6) is keep
-    True
+    The schedule is frontier-advancing and compact, and fits into the budget.
     """
     ways = [range(1, len(node.implementations) + 1) for node in schedule.graph.operations]
     for small in (SMALL * budget, 0.0):
@@ -134,10 +126,7 @@ def choices_near(
 ) -> Iterator[dict[int, int]]:
     """For each share of the budget the implementations that its linear program would choose, by operation.
 
-    Args:
-        shares: of the budget, such as 0.9; none is taken below what a single operation needs.
-        limits: time for all of them.
-        columns: of the programs of each of them together, as in `RelaxationWithChoices.improve`.
+    No share of the budget is taken below what a single operation needs.
     """
     least = int(tables.problem.least_memory.max())
     for other in shares:
@@ -168,14 +157,7 @@ WINDOWS = WindowSettings()
 
 
 class WindowSearch:
-    """Windows of one problem at one budget, one after the other.
-
-    Args:
-        settings: of windows and their programs.
-
-    Attributes:
-        points: the (stage, operation) whose memory rows windows needed so far.
-    """
+    """Windows of one problem at one budget, one after the other."""
 
     def __init__(self, problem: CondensedChoices, budget: int, settings: WindowSettings = WINDOWS) -> None:
         self.problem, self.budget, self.settings = problem, budget, settings

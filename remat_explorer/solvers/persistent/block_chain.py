@@ -22,21 +22,13 @@ from remat_explorer.solvers.condensed import Condensed
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """L blocks, and a block L without forward operations: where the backward pass begins.
-
-    Attributes:
-        condensed: n operations and their groups of values.
-        forward: for each of the L + 1 blocks the operations of the forward pass, ascending.
-        backward: for each of them its operations of the backward pass, ascending.
-        boundary: for each of the first L blocks the groups that the next one may read.
-        shared: groups that every block may read, which stay in memory.
-    """
+    """L blocks, and a block L without forward operations: where the backward pass begins."""
 
     condensed: Condensed
-    forward: tuple[tuple[int, ...], ...]
-    backward: tuple[tuple[int, ...], ...]
-    boundary: tuple[frozenset[int], ...]
-    shared: frozenset[int] = frozenset()
+    forward: tuple[tuple[int, ...], ...]  # for each of the L + 1 blocks the operations of the forward pass, ascending
+    backward: tuple[tuple[int, ...], ...]  # for each of them its operations of the backward pass, ascending
+    boundary: tuple[frozenset[int], ...]  # for each of the first L blocks the groups that the next one may read
+    shared: frozenset[int] = frozenset()  # groups that every block may read, which stay in memory
 
     @property
     def blocks(self) -> int:

@@ -39,61 +39,34 @@ class Passes:
 
     Costs are in the unit of the graph's costs, bytes are int64; all are arrays of shape (L,). Peaks are without the
     block's input, unless they say otherwise.
-
-    Attributes:
-        through: cost of computing the boundary, the paper's F without saving.
-        saving: cost of computing the boundary and what the backward pass reads, F_all.
-        peak_through: bytes of the former, with the input held by others.
-        peak_from_input: bytes of the former, with the input, which is freed after its last use.
-        peak_saving: bytes of the latter.
     """
 
-    through: np.ndarray
-    saving: np.ndarray
-    peak_through: np.ndarray
-    peak_from_input: np.ndarray
-    peak_saving: np.ndarray
+    through: np.ndarray  # cost of computing the boundary, the paper's F without saving
+    saving: np.ndarray  # cost of computing the boundary and what the backward pass reads, F_all
+    peak_through: np.ndarray  # bytes of the former, with the input held by others
+    peak_from_input: np.ndarray  # bytes of the former, with the input, which is freed after its last use
+    peak_saving: np.ndarray  # bytes of the latter
 
 
 @dataclass(frozen=True, eq=False)
 class Needs:
-    """All numbers of a chain of L blocks; arrays of blocks 0 to L where it is not said otherwise.
+    """All numbers of a chain of L blocks; arrays of blocks 0 to L where it is not said otherwise."""
 
-    Attributes:
-        first: the forward passes of the first sweep, in which every operation runs.
-        again: the forward passes of later sweeps, which run what they need.
-        restoring: cost of computing from the input what the backward pass reads, the boundary only if it does.
-        peak_restoring: bytes of that.
-        backward: cost of the part of the backward pass.
-        peak_backward: bytes of it, with the gradients that it begins with and what it reads, without the input.
-        gradients: bytes of those gradients.
-        lasting: bytes of the persistent values that the part of the backward pass leaves.
-        boundary_bytes: of the boundary, shape (L,).
-        saved_bytes: of the boundary and what the backward pass reads of the block, shape (L,).
-        base: bytes that are there all the time: resident, persistent values of the forward pass, and what is shared.
-    """
-
-    first: Passes
-    again: Passes
-    restoring: np.ndarray
-    peak_restoring: np.ndarray
-    backward: np.ndarray
-    peak_backward: np.ndarray
-    gradients: np.ndarray
-    lasting: np.ndarray
-    boundary_bytes: np.ndarray
-    saved_bytes: np.ndarray
-    base: int
+    first: Passes  # the forward passes of the first sweep, in which every operation runs
+    again: Passes  # the forward passes of later sweeps, which run what they need
+    restoring: np.ndarray  # cost of computing from the input what the backward pass reads, the boundary only if it does
+    peak_restoring: np.ndarray  # bytes of that
+    backward: np.ndarray  # cost of the part of the backward pass
+    peak_backward: np.ndarray  # bytes of it, with the gradients that it begins with and what it reads, not the input
+    gradients: np.ndarray  # bytes of those gradients
+    lasting: np.ndarray  # bytes of the persistent values that the part of the backward pass leaves
+    boundary_bytes: np.ndarray  # of the boundary, shape (L,)
+    saved_bytes: np.ndarray  # of the boundary and what the backward pass reads of the block, shape (L,)
+    base: int  # bytes that are there all the time: resident, persistent values of the forward pass, and what is shared
 
 
 def needs_of(chain: Chain) -> Needs:
-    """Work the numbers out, each peak by running the operations in question.
-
-    >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.persistent.block_chain import chain_of
-    >>> needs_of(chain_of(Condensed.of(linear(3)))).peak_backward.tolist()
-    [0, 2, 2, 2]
-    """
+    """Work the numbers out, each peak by running the operations in question."""
     condensed = chain.condensed
     everything = range(chain.blocks + 1)
     restored = [chain.needed(j, chain.saved[j]) for j in everything]
@@ -115,18 +88,9 @@ def needs_of(chain: Chain) -> Needs:
 
 
 def with_less_memory(chain: Chain, needs: Needs, share: float) -> Needs:
-    """A guess at the needs of blocks that compute some of their values again within them: less memory, the same costs.
+    """A guess at the needs of blocks that compute some of their values again within: less memory, the same costs.
 
-    Args:
-        chain: L blocks.
-        needs: those of its blocks, run as a whole.
-        share: what is left of each peak above the largest operation's bytes.
-
-    >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.persistent.block_chain import chain_of
-    >>> chain = chain_of(Condensed.of(linear(3)))
-    >>> with_less_memory(chain, needs_of(chain), 0.0).peak_backward.tolist()
-    [0, 2, 2, 2]
+    ``share`` is what is left of each peak above the largest operation's bytes.
     """
     blocks = range(chain.blocks)
     restored = [chain.needed(j, chain.saved[j]) for j in (*blocks, chain.blocks)]
@@ -197,10 +161,7 @@ def _read_after(chain: Chain, j: int, v: int) -> bool:
 def peak(condensed: Condensed, operations: Iterable[int], held: Collection[int], keep: Collection[int]) -> int:
     """Most bytes in memory while ``operations`` run, each value freed after its last use.
 
-    Args:
-        operations: in the order in which they run.
-        held: groups in memory at the start.
-        keep: groups that stay in memory to the end.
+    Groups that are ``held`` are in memory at the start; those to ``keep`` stay to the end.
     """
     operations, now = list(operations), set(held)
     last = {v: k for k in operations for v in condensed.inputs[k]}
@@ -240,15 +201,10 @@ Way = tuple[int, float]  # which, and its cost
 
 @dataclass(frozen=True)
 class Slots:
-    """Memory in whole slots. Bytes are rounded up and the budget down, so no rounding exceeds the budget.
+    """Memory in whole slots. Bytes are rounded up and the budget down, so no rounding exceeds the budget."""
 
-    Attributes:
-        size: bytes of one slot.
-        count: how many the budget has.
-    """
-
-    size: int
-    count: int
+    size: int  # bytes of one slot
+    count: int  # how many the budget has
 
     @staticmethod
     def of(needs: Needs, budget: int, most: int) -> Slots:
@@ -272,56 +228,26 @@ class Slots:
 
 
 class Column(NamedTuple):
-    """Costs and slots of blocks s before t, where the backward pass of block t comes next; arrays of shape (t,).
+    """Costs and slots of blocks s before t, where the backward pass of block t comes next; arrays of shape (t,)."""
 
-    Attributes:
-        saving: cost of block s where it is saved, forward and backward.
-        saved: slots of what is saved.
-        saving_slots: slots that running it takes.
-        through: cost of running it and keeping nothing.
-        peak_through: bytes of that, with its input held by others, and
-        peak_from_input: with its input, which is freed.
-        kept: slots of the input of block s, which is kept, of shape (t + 1,).
-        left: slots of the persistent values that blocks s to t leave, of shape (t + 1,).
-        begins: bytes of the gradients that the part of block t begins with.
-        slot: bytes of a slot.
-        restoring: cost of block t where its input alone is there, and
-        restoring_slots: slots of that.
-    """
-
-    saving: np.ndarray
-    saved: np.ndarray
-    saving_slots: np.ndarray
-    through: np.ndarray
-    peak_through: np.ndarray
-    peak_from_input: np.ndarray
-    kept: np.ndarray
-    left: np.ndarray
-    begins: int
-    slot: int
-    restoring: float
-    restoring_slots: int
+    saving: np.ndarray  # cost of block s where it is saved, forward and backward
+    saved: np.ndarray  # slots of what is saved
+    saving_slots: np.ndarray  # slots that running it takes
+    through: np.ndarray  # cost of running it and keeping nothing
+    peak_through: np.ndarray  # bytes of that, with its input held by others
+    peak_from_input: np.ndarray  # bytes of that, with its input, which is freed
+    kept: np.ndarray  # slots of the input of block s, which is kept, of shape (t + 1,)
+    left: np.ndarray  # slots of the persistent values that blocks s to t leave, of shape (t + 1,)
+    begins: int  # bytes of the gradients that the part of block t begins with
+    slot: int  # bytes of a slot
+    restoring: float  # cost of block t where its input alone is there
+    restoring_slots: int  # slots of that
 
 
 class PersistentProgram:
     """The dynamic program of one chain and one budget.
 
-    Args:
-        chain: L blocks.
-        most_slots: the budget is told apart in at most so many steps.
-        beyond: by what share of the budget the table goes on, to look for schedules that need less than it says.
-        needs: of the blocks, where they are not those of `needs_of`.
-
-    Attributes:
-        slots: of the budget.
-        length: slots that the table has, at least those of the budget.
-
-    >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.condensed import Condensed
-    >>> from remat_explorer.solvers.persistent.block_chain import chain_of
-    >>> program = PersistentProgram(chain_of(Condensed.of(linear(8))), 6, 500)
-    >>> program.run(lambda: False), program.cost
-    (True, 21.0)
+    The table goes ``beyond`` the budget by that share, to look for schedules that need less than it says.
     """
 
     def __init__(
@@ -432,9 +358,8 @@ class PersistentProgram:
     def held(self) -> list[frozenset[int]]:
         """What the cheapest persistent schedule keeps while the part of each block runs, and all of it at the end.
 
-        Returns:
-            For each of blocks 0 to L the groups of other blocks, and of its own those that were saved before; after
-            them those that the first sweep leaves.
+        For each of blocks 0 to L these are groups of other blocks, and of its own those that were saved before; after
+        them come those that the first sweep leaves.
         """
         chain, last = self.chain, self.chain.blocks
         during = [frozenset[int]()] * (last + 1)
@@ -483,19 +408,7 @@ BEYOND = 0.25  # share of the budget by which schedules may seem to exceed it
 def cheapest_persistent(
     chain: Chain, budget: int, slots: int = SLOTS, over: Callable[[], bool] = lambda: False
 ) -> Schedule | None:
-    """The schedule for the budget, or a cheaper one for more memory whose plan fits, by bisection.
-
-    Args:
-        chain: the graph's blocks.
-        slots: memory is told apart in so many steps.
-        over: whether to end with what was found.
-
-    >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.condensed import Condensed
-    >>> from remat_explorer.solvers.persistent.block_chain import chain_of
-    >>> cheapest_persistent(chain_of(Condensed.of(linear(8))), 6).cost
-    21.0
-    """
+    """The schedule for the budget, or a cheaper one for more memory whose plan fits, by bisection."""
     program = PersistentProgram(chain, budget, slots, BEYOND)
     if not program.run(over):
         return None

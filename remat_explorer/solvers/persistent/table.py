@@ -9,10 +9,8 @@ from remat_explorer.machine_code import entry
 def fill_column(best, t, column):
     """Set C[s,t,m] for every s up to t, and every m; see `persistent_program`.
 
-    Args:
-        best: C, float64 of shape (L + 1, L + 1, slots + 1), infinite where it is not set yet.
-        t: the last block; the columns before it are set.
-        column: a `persistent_program.Column` of block t.
+    ``best`` is C, float64 of shape (L + 1, L + 1, slots + 1), infinite where it is not set yet; columns before ``t``
+    are set.
     """
     length = best.shape[2]
     for m in range(column.restoring_slots, length):

@@ -71,73 +71,41 @@ from remat_explorer.solvers.condensed import Condensed
 
 
 class Bystander(NamedTuple):
-    """A gradient that is there beside a visit, or is made again.
+    """A gradient that is there beside a visit, or is made again."""
 
-    Attributes:
-        bytes: its size, 0 where there is none.
-        penalty: what making it again costs, or the share of it.
-        until: its last reader.
-    """
-
-    bytes: int = 0
-    penalty: float = 0.0
-    until: int = 0
+    bytes: int = 0  # its size, 0 where there is none
+    penalty: float = 0.0  # what making it again costs, or the share of it
+    until: int = 0  # its last reader
 
 
 class Visit(NamedTuple):
-    """The visiting operation, and what its first run says.
+    """The visiting operation, and what its first run says."""
 
-    Attributes:
-        operation: a backward operation.
-        again: cost of the operations of the position that make what it reads, where nothing of the position is there.
-        room: bytes that are left for values of lower positions without a bystander, what it reads of them included.
-        bystander: the largest one.
-    """
-
-    operation: int
-    again: float
-    room: int
-    bystander: Bystander
+    operation: int  # a backward operation
+    again: float  # cost of the position's operations that make what it reads, where nothing of it is there
+    room: int  # bytes that are left for values of lower positions without a bystander, what it reads of them included
+    bystander: Bystander  # the largest one
 
 
 @dataclass(frozen=True)
 class Position:
-    """One of the sets P_i.
+    """One of the sets P_i."""
 
-    Attributes:
-        operations: P_i.
-        values: V_i, as numbers of groups.
-        cost: of P_i.
-        bytes: of the smallest group of V_i.
-    """
-
-    operations: frozenset[int]
-    values: frozenset[int]
-    cost: float
-    bytes: int
+    operations: frozenset[int]  # P_i
+    values: frozenset[int]  # V_i, as numbers of groups
+    cost: float  # of P_i
+    bytes: int  # of the smallest group of V_i
 
 
 @dataclass(frozen=True)
 class VisitedPosition(Position):
-    """One that is visited.
-
-    Attributes:
-        visit: how.
-    """
+    """One that is visited."""
 
     visit: Visit
 
 
 def visited_positions(condensed: Condensed, budget: int, most: int) -> list[VisitedPosition]:
-    """Positions of the costliest path, each with its visit; none where there are more than ``most``.
-
-    Args:
-        most: positions.
-
-    >>> from remat_explorer.instances import linear
-    >>> [(sorted(p.operations), p.visit.room) for p in visited_positions(Condensed.of(linear(3)), 6, 10)]
-    [([0], 3), ([1], 3), ([2], 3)]
-    """
+    """Positions of the costliest path, each with its visit; none where there are more than ``most``."""
     path = _costliest_path(condensed)
     ends = _passed_on(condensed, path)
     saved = {v for k in np.flatnonzero(condensed.graph.is_backward).tolist() for v in condensed.inputs[k]}
@@ -343,15 +311,7 @@ PARTS = 4, 3, 2, 1  # slots of the median size, as many as the work allows
 def reversal_bound(condensed: Condensed, budget: int, over: Callable[[], bool] = lambda: False) -> float:
     """A cost that no frontier-advancing schedule within the budget is below.
 
-    Args:
-        over: asked often; once True the answer is what every operation costs once.
-
-    Returns:
-        In the graph's unit; infinity where no order of runs lets all visits fit.
-
-    >>> from remat_explorer.instances import linear
-    >>> [reversal_bound(Condensed.of(linear(32)), budget) for budget in (6, 12, 35)]
-    [111.0, 87.0, 65.0]
+    Once ``over`` is True, it is what every operation costs once; infinity where no order of runs lets all visits fit.
     """
     from remat_explorer.solvers.reversal.reversal_table import fill_from  # compiled on its first use
 

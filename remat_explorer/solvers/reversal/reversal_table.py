@@ -9,20 +9,14 @@ from remat_explorer.machine_code import entry
 
 @entry
 def fill_from(least, below, lowest, costs, again, sizes, beside, without, penalties):
-    """Fill the table of `remat_explorer.solvers.reversal.reversal_bound` for all ranges that begin with one position.
+    """Fill the table of `remat_explorer.solvers.reversal.reversal_bound` for all ranges that begin with ``lowest``.
 
-    Args:
-        least: T, by the end of a range, slots that are taken, and its beginning, float64 of shape
-            (K + 1, slots + 1, K + 1); ranges that begin above ``lowest`` are filled.
-        below: room for T of ranges that begin with it, by slots and end, float64 of shape (slots + 1, K + 1).
-        lowest: the position with which the ranges begin.
-        costs: of all of each position, float64 of shape (K,).
-        again: of what its visit needs, from nothing of it, float64 of shape (K,).
-        sizes: slots of its smallest value, int64 of shape (K,).
-        beside: slots that its visit leaves beside its bystander, int64 of shape (K,); as many as there are stand for
-            any number.
-        without: slots that it leaves without its bystander, int64 of shape (K,).
-        penalties: what that costs, float64 of shape (K,).
+    ``least`` is T, by the end of a range, slots that are taken, and its beginning, float64 of shape (K + 1, slots + 1,
+    K + 1); ranges that begin above ``lowest`` are filled. ``below`` is room for T of ranges that begin with it, by
+    slots and end, float64 of shape (slots + 1, K + 1). The others are of each position, of shape (K,): ``costs`` of all
+    of it and ``again`` of what its visit needs, from nothing of it; ``sizes``, slots of its smallest value; slots that
+    its visit leaves ``beside`` its bystander, where as many as there are stand for any number, and ``without`` it; and
+    ``penalties``, what that costs. Costs are float64, slots int64.
     """
     most = least.shape[1] - 1
     for s in range(most + 1):

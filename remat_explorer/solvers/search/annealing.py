@@ -278,19 +278,10 @@ def start(graph, state, again):
 def anneal(graph, state, budget, allowed, settings, first, last, length, random, peaks, stack, stopped):
     """Iterations ``first`` up to ``last`` of a cooling of ``length`` iterations.
 
-    Args:
-        graph: a `FlatGraph`.
-        state: a `FlipState`, changed; ``best`` in it becomes the best schedule where a better one is found.
-        allowed: which operations may run again, bool of shape (n,).
-        settings: temperature at the beginning and at the end, w, and cost of the recomputations of the best schedule
-            within the budget, float64 of shape (4,); the last two are changed.
-        random: state of the generator, uint64 of shape (1,).
-        peaks: space for n int64.
-        stack: space for the operations of one move, int32.
-        stopped: bool of shape (1,); once True the annealing ends.
-
-    Returns:
-        How many times a better schedule was found.
+    ``state`` is changed; ``best`` in it becomes the best schedule where a better one is found. ``settings`` are the
+    temperature at the beginning and at the end, w, and the cost of the recomputations of the best schedule within the
+    budget, float64 of shape (4,); the last two are changed. ``random`` is uint64 of shape (1,); ``peaks`` is space for
+    n int64, ``stack`` for the operations of one move, int32. Returns how many times a better schedule was found.
     """
     n, total = len(graph.costs), 1e-300
     for k in range(n):

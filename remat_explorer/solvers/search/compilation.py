@@ -40,12 +40,7 @@ def is_compiled() -> bool:
 def warm_up(tell: Callable[[str], None] | None = None) -> None:
     """Compile everything now, or read it from disk, so that no search need wait; at once from the second call on.
 
-    Args:
-        tell: called with `COMPILING` where nothing is compiled yet, and this takes longer than a moment.
-
-    >>> warm_up()
-    >>> is_compiled()
-    True
+    ``tell`` gets `COMPILING` where nothing is compiled yet, and this takes longer than a moment.
     """
     if tell is not None and not is_compiled():
         tell(COMPILING)

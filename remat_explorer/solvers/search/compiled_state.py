@@ -27,31 +27,19 @@ AGAIN, LOGGED, STALE, BETTER = 0, 1, 2, 3  # entries of FlipState.numbers
 
 
 class WalkState(NamedTuple):
-    """What a walk knows of each group, and the operations that the present stage runs.
+    """What a walk knows of each group, and the operations that the present stage runs."""
 
-    Attributes:
-        live: whether the group is in memory.
-        locked: whether an operation that this stage still runs reads it.
-        unread: how many of those operations there are.
-        next_read: stage of the next first run that reads it, n + 1 where there is none.
-        next_use: the same, for evicted values' sake included.
-        for_descendant: whether it is of use only if a value computed from it is evicted.
-        running: operations of the stage, ascending.
-        waiting, weight: candidates for eviction, and the part of their scores that an eviction does not change.
-        stack, marked, planned, refused: scratch space; the last three are False wherever nobody is using them.
-    """
-
-    live: np.ndarray
-    locked: np.ndarray
-    unread: np.ndarray
-    next_read: np.ndarray
-    next_use: np.ndarray
-    for_descendant: np.ndarray
-    running: np.ndarray
-    waiting: np.ndarray
-    weight: np.ndarray
-    stack: np.ndarray
-    marked: np.ndarray
+    live: np.ndarray  # whether the group is in memory
+    locked: np.ndarray  # whether an operation that this stage still runs reads it
+    unread: np.ndarray  # how many of those operations there are
+    next_read: np.ndarray  # stage of the next first run that reads it, n + 1 where there is none
+    next_use: np.ndarray  # the same, for evicted values' sake included
+    for_descendant: np.ndarray  # whether it is of use only if a value computed from it is evicted
+    running: np.ndarray  # operations of the stage, ascending
+    waiting: np.ndarray  # candidates for eviction
+    weight: np.ndarray  # the part of their scores that an eviction does not change
+    stack: np.ndarray  # scratch space, as are the next three
+    marked: np.ndarray  # False wherever nobody is using it, as the next two
     planned: np.ndarray
     refused: np.ndarray
 
@@ -76,23 +64,14 @@ class WalkState(NamedTuple):
 
 
 class Neighbourhoods(NamedTuple):
-    """Connected sets of operations that would have to run again, with the cost of each set.
+    """Connected sets of operations that would have to run again, with the cost of each set."""
 
-    Attributes:
-        parent: of each operation in the union-find, itself at a root, -1 outside.
-        ring: the next member of the same neighbourhood.
-        cost: cost of the neighbourhood, at its root.
-        evicted: whether each group is evicted and not in memory again.
-        logarithm: of the cost of having each group again if it were evicted now.
-        stale: whether that logarithm must be computed anew.
-    """
-
-    parent: np.ndarray
-    ring: np.ndarray
-    cost: np.ndarray
-    evicted: np.ndarray
-    logarithm: np.ndarray
-    stale: np.ndarray
+    parent: np.ndarray  # of each operation in the union-find, itself at a root, -1 outside
+    ring: np.ndarray  # the next member of the same neighbourhood
+    cost: np.ndarray  # cost of the neighbourhood, at its root
+    evicted: np.ndarray  # whether each group is evicted and not in memory again
+    logarithm: np.ndarray  # of the cost of having each group again if it were evicted now
+    stale: np.ndarray  # whether that logarithm must be computed anew
 
     @staticmethod
     def empty(n: int, groups: int) -> Neighbourhoods:
@@ -108,11 +87,7 @@ class Neighbourhoods(NamedTuple):
 
 
 def sparse(shape: tuple[int, ...], dtype: type[np.generic]) -> np.ndarray:
-    """Zeros that take memory only near what is written, in pages of a few KiB where the system has such.
-
-    >>> sparse((2, 3), np.uint8).tolist()
-    [[0, 0, 0], [0, 0, 0]]
-    """
+    """Zeros that take memory only near what is written, in pages of a few KiB where the system has such."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if size < LARGE or sys.platform != "linux":
         return np.zeros(shape, dtype=dtype)
@@ -123,43 +98,24 @@ def sparse(shape: tuple[int, ...], dtype: type[np.generic]) -> np.ndarray:
 
 
 class FlipState(NamedTuple):
-    """A schedule of n operations and g groups of values.
+    """A schedule of n operations and g groups of values."""
 
-    Attributes:
-        runs: R transposed: whether operation k runs in stage t, at [k, t], uint8 of shape (n, n).
-        kept: S transposed: whether group v is retained into stage t, at [v, t], uint8 of shape (g, n + 1).
-        reads: how many operations of stage t read group v, at [v, t], int16 of shape (g, n).
-        running: operations of each stage, ascending, of shape (n, n).
-        count: how many there are, of shape (n,).
-        start: bytes in memory when a stage begins, of shape (n,).
-        peak: most bytes in memory in a stage, of shape (n,).
-        is_stale: whether ``peak`` must be computed anew, of shape (n,).
-        stale: the stages of which that is so, of shape (n,).
-        again: recomputations as t * n + k, in no order, of shape (n * n,).
-        place: where in ``again`` each is, counted from 1, 0 where there is none, of shape (n * n,).
-        log: flips since the last decision, as t * n + k.
-        best: recomputations of the best schedule within the budget, as in ``again``.
-        unread: scratch space, 0 for every group.
-        numbers: how many entries ``again``, ``log``, ``stale`` and ``best`` have.
-        cost: of the recomputations, of shape (1,).
-    """
-
-    runs: np.ndarray
-    kept: np.ndarray
-    reads: np.ndarray
-    running: np.ndarray
-    count: np.ndarray
-    start: np.ndarray
-    peak: np.ndarray
-    is_stale: np.ndarray
-    stale: np.ndarray
-    again: np.ndarray
-    place: np.ndarray
-    log: np.ndarray
-    best: np.ndarray
-    unread: np.ndarray
-    numbers: np.ndarray
-    cost: np.ndarray
+    runs: np.ndarray  # R transposed: whether operation k runs in stage t, at [k, t], uint8 of shape (n, n)
+    kept: np.ndarray  # S transposed: whether group v is retained into stage t, at [v, t], uint8 of shape (g, n + 1)
+    reads: np.ndarray  # how many operations of stage t read group v, at [v, t], int16 of shape (g, n)
+    running: np.ndarray  # operations of each stage, ascending, of shape (n, n)
+    count: np.ndarray  # how many there are, of shape (n,)
+    start: np.ndarray  # bytes in memory when a stage begins, of shape (n,)
+    peak: np.ndarray  # most bytes in memory in a stage, of shape (n,)
+    is_stale: np.ndarray  # whether ``peak`` must be computed anew, of shape (n,)
+    stale: np.ndarray  # the stages of which that is so, of shape (n,)
+    again: np.ndarray  # recomputations as t * n + k, in no order, of shape (n * n,)
+    place: np.ndarray  # where in ``again`` each is, counted from 1, 0 where there is none, of shape (n * n,)
+    log: np.ndarray  # flips since the last decision, as t * n + k
+    best: np.ndarray  # recomputations of the best schedule within the budget, as in ``again``
+    unread: np.ndarray  # scratch space, 0 for every group
+    numbers: np.ndarray  # how many entries ``again``, ``log``, ``stale`` and ``best`` have
+    cost: np.ndarray  # of the recomputations, of shape (1,)
 
     @staticmethod
     def empty(n: int, groups: int) -> FlipState:
@@ -188,47 +144,26 @@ class FlipState(NamedTuple):
 
 
 class FlatGraph(NamedTuple):
-    """n operations and g groups of values; bytes are int64, indices int32.
-
-    Attributes:
-        input_start, inputs: groups that each operation reads, ascending.
-        output_start: first group that each operation writes, of shape (n + 1,).
-        reader_start, readers: operations that read each group, ascending.
-        producer: of shape (g,).
-        bytes: M, of shape (g,).
-        size: natural logarithm of M, float64 of shape (g,).
-        needed: bytes of the groups that an operation writes and its transient bytes, of shape (n,).
-        base: bytes that are there all through a stage, of shape (n,).
-        overwritten: the group that an operation may overwrite, or -1, of shape (n,).
-        credit: bytes that it saves by that, of shape (n,).
-        costs: C, float64 of shape (n,).
-        clock: when each stage begins, as a share of the whole run, float64 of shape (n + 1,).
-    """
+    """n operations and g groups of values; bytes are int64, indices int32."""
 
     input_start: np.ndarray
-    inputs: np.ndarray
-    output_start: np.ndarray
+    inputs: np.ndarray  # groups that each operation reads, ascending, from ``input_start`` on
+    output_start: np.ndarray  # first group that each operation writes, of shape (n + 1,)
     reader_start: np.ndarray
-    readers: np.ndarray
-    producer: np.ndarray
-    bytes: np.ndarray
-    size: np.ndarray
-    needed: np.ndarray
-    base: np.ndarray
-    overwritten: np.ndarray
-    credit: np.ndarray
-    costs: np.ndarray
-    clock: np.ndarray
+    readers: np.ndarray  # operations that read each group, ascending, from ``reader_start`` on
+    producer: np.ndarray  # of shape (g,)
+    bytes: np.ndarray  # M, of shape (g,)
+    size: np.ndarray  # natural logarithm of M, float64 of shape (g,)
+    needed: np.ndarray  # bytes of the groups that an operation writes and its transient bytes, of shape (n,)
+    base: np.ndarray  # bytes that are there all through a stage, of shape (n,)
+    overwritten: np.ndarray  # the group that an operation may overwrite, or -1, of shape (n,)
+    credit: np.ndarray  # bytes that it saves by that, of shape (n,)
+    costs: np.ndarray  # C, float64 of shape (n,)
+    clock: np.ndarray  # when each stage begins, as a share of the whole run, float64 of shape (n + 1,)
 
     @staticmethod
     def of(condensed: Condensed) -> FlatGraph:
-        """Flatten ``condensed``, once.
-
-        >>> from remat_explorer.instances import linear
-        >>> flat = FlatGraph.of(Condensed.of(linear(2)))
-        >>> flat.input_start.tolist(), flat.inputs.tolist()
-        ([0, 0, 1, 2, 4, 6], [0, 1, 1, 2, 0, 3])
-        """
+        """Flatten ``condensed``, once."""
         if condensed not in _known:
             _known[condensed] = FlatGraph._made_of(condensed)
         return _known[condensed]
@@ -273,46 +208,25 @@ MOST_STAGES = 1000
 
 
 class Sets(NamedTuple):
-    """What is the same in every state, filled by `exact_order.fill`; words are int64 of shape (..., words).
+    """What is the same in every state, filled by `exact_order.fill`; words are int64 of shape (..., words)."""
 
-    Attributes:
-        reads: groups that each operation reads, (n, words).
-        writes: groups that it writes, (n, words).
-        awaited: groups produced before stage t that the first run of an operation from t on reads, (n + 1, words).
-        useful: groups produced before stage t that are worth having in stage t or later, (n + 1, words).
-        saving: what overwriting saves in a run that is not the first, bytes of shape (n,): nothing where a persistent
-            output's first version stays.
-        largest: groups, largest first, of shape (g,).
-        detour: cost of the runs again for whose sake a group is useful, of shape (g,).
-        spare: groups that are in memory at a moment, the first run of operation t, for later first runs alone,
-            (n, words).
-        excess: bytes beyond the budget if all of them are, of shape (n,).
-        moment_cost: what evicting until a moment costs at least, of shape (n,).
-        moment: the moment from stage t on of which that is most, of shape (n,).
-        share: part of its producer's cost that a group stands for, of shape (g,).
-        cheapest: groups by share for each byte, of shape (g,).
-        scratch: sets that an expansion works on, (ROWS, words).
-        candidates, chosen, remaining: groups that may be evicted, places of those that are, and the bytes of the
-            candidates from a place on, of shape (g + 1,).
-    """
-
-    reads: np.ndarray
-    writes: np.ndarray
-    awaited: np.ndarray
-    useful: np.ndarray
-    saving: np.ndarray
-    largest: np.ndarray
-    detour: np.ndarray
-    spare: np.ndarray
-    excess: np.ndarray
-    moment_cost: np.ndarray
-    moment: np.ndarray
-    share: np.ndarray
-    cheapest: np.ndarray
-    scratch: np.ndarray
-    candidates: np.ndarray
-    chosen: np.ndarray
-    remaining: np.ndarray
+    reads: np.ndarray  # groups that each operation reads, (n, words)
+    writes: np.ndarray  # groups that it writes, (n, words)
+    awaited: np.ndarray  # groups made before stage t that the first run of an operation from t on reads, (n + 1, words)
+    useful: np.ndarray  # groups produced before stage t that are worth having in stage t or later, (n + 1, words)
+    saving: np.ndarray  # bytes that overwriting saves in a run again; 0 where a persistent output's first version stays
+    largest: np.ndarray  # groups, largest first, of shape (g,)
+    detour: np.ndarray  # cost of the runs again for whose sake a group is useful, of shape (g,)
+    spare: np.ndarray  # groups in memory at a moment, first run t, for later first runs alone, (n, words)
+    excess: np.ndarray  # bytes beyond the budget if all of them are, of shape (n,)
+    moment_cost: np.ndarray  # what evicting until a moment costs at least, of shape (n,)
+    moment: np.ndarray  # the moment from stage t on of which that is most, of shape (n,)
+    share: np.ndarray  # part of its producer's cost that a group stands for, of shape (g,)
+    cheapest: np.ndarray  # groups by share for each byte, of shape (g,)
+    scratch: np.ndarray  # sets that an expansion works on, (ROWS, words)
+    candidates: np.ndarray  # groups that may be evicted
+    chosen: np.ndarray  # places of those that are
+    remaining: np.ndarray  # bytes of the candidates from a place on, of shape (g + 1,)
 
     @staticmethod
     def empty(condensed: Condensed) -> Sets:
@@ -349,34 +263,20 @@ ROWS = 4
 
 
 class States(NamedTuple):
-    """States that the search has reached, and those that wait to be expanded; s is the most there can be.
+    """States that the search has reached, and those that wait to be expanded; s is the most there can be."""
 
-    Attributes:
-        stage, position: where a state is: it may run operations from ``position`` on, of shape (s,).
-        memory: what is in memory, (s, words).
-        paid: cost of the recomputations so far, of shape (s,).
-        parent, operation: the state before, and the operation that was run in it, of shape (s,).
-        expanded: whether the state has been expanded since it was last reached at less cost, of shape (s,).
-        table: numbers of states by hash, from 1 on, 0 where there is none; a power of two, at least 2 s.
-        keys, waiting: a heap of states by key; a state that is reached at less cost is there twice, (2 s,).
-        counts: states, entries of the heap, work done so far, work allowed, number of the state that ends the
-            cheapest schedule so far, 0 where there is none, and work after which to pause; of shape (COUNTS,).
-        limits: cost of recomputations from which a state is of no use, which falls with every schedule that is found,
-            and unit of the keys; float64 of shape (2,).
-    """
-
-    stage: np.ndarray
-    position: np.ndarray
-    memory: np.ndarray
-    paid: np.ndarray
-    parent: np.ndarray
-    operation: np.ndarray
-    expanded: np.ndarray
-    table: np.ndarray
-    keys: np.ndarray
-    waiting: np.ndarray
-    counts: np.ndarray
-    limits: np.ndarray
+    stage: np.ndarray  # where a state is, of shape (s,)
+    position: np.ndarray  # it may run operations from here on, of shape (s,)
+    memory: np.ndarray  # what is in memory, (s, words)
+    paid: np.ndarray  # cost of the recomputations so far, of shape (s,)
+    parent: np.ndarray  # the state before, of shape (s,)
+    operation: np.ndarray  # what was run in it, of shape (s,)
+    expanded: np.ndarray  # whether it has been since it was last reached at less cost, of shape (s,)
+    table: np.ndarray  # numbers of states by hash, from 1 on, 0 where there is none; a power of two, at least 2 s
+    keys: np.ndarray  # a heap of states by key, with ``waiting``
+    waiting: np.ndarray  # a state that is reached at less cost is there twice, (2 s,)
+    counts: np.ndarray  # entries `STATES` to `PAUSE`, of shape (COUNTS,); the goal is 0 where there is none
+    limits: np.ndarray  # cost of recomputations from which a state is of no use, and unit of the keys; float64
 
     @staticmethod
     def empty(most: int, words: int) -> States:

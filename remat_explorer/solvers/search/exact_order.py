@@ -44,10 +44,9 @@ from remat_explorer.solvers.search.compiled_state import (
 
 @counting_nothing
 def reach(states, t, position, memory, paid, left, parent, operation, n):
-    """Put a state that costs ``paid`` and ``left`` at least into the table and the heap, unless a known one is as good.
+    """Put a state that costs ``paid`` and ``left`` at least into table and heap, unless a known one is as good.
 
-    Returns:
-        Whether there was room for it.
+    Returns whether there was room for it.
     """
     total = paid + left
     if total >= states.limits[LIMIT]:
@@ -430,17 +429,10 @@ def arrive(graph, sets, states, s, k):
 def search(graph, sets, states, budget, R):
     """Search until nothing is left below the limit, a schedule is proven cheapest, there is no more room, or it pauses.
 
-    Called again with what a pause left, it goes on from there.
-
-    Args:
-        graph: a `FlatGraph`.
-        sets: `Sets`, and
-        states: `States`, both empty but for the limits at first.
-        R: uint8 of shape (n, n), all 0; set to the schedule that was found.
-
-    Returns:
-        Whether the search came to its end, whether it only pauses, whether a schedule was found, and what the
-        recomputations of any schedule that costs less than the limit cost at least.
+    Called again with what a pause left, it goes on from there. ``sets`` and ``states`` are empty at first, but for the
+    limits. R, uint8 of shape (n, n), all 0, is set to the schedule that was found. Returns whether the search came to
+    its end, whether it only pauses, whether a schedule was found, and what the recomputations of any schedule that
+    costs less than the limit cost at least.
     """
     n = len(graph.costs)
     if states.counts[STATES] == 0:

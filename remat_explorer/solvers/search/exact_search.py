@@ -35,17 +35,11 @@ FINEST = 1e-9  # unit of the costs that the search compares, as a share of the g
 
 @dataclass(frozen=True)
 class Exact:
-    """What an exact search came to.
+    """What an exact search came to."""
 
-    Attributes:
-        schedule: the cheapest schedule, or None where none below the limit was found.
-        bound: no schedule within the budget costs less; infinity where there is none.
-        proven: whether nothing below the limit is cheaper than the schedule, or there is nothing below the limit.
-    """
-
-    schedule: Schedule | None
-    bound: float
-    proven: bool
+    schedule: Schedule | None  # the cheapest schedule, or None where none below the limit was found
+    bound: float  # no schedule within the budget costs less; infinity where there is none
+    proven: bool  # whether nothing below the limit is cheaper than the schedule, or there is nothing below the limit
 
 
 def search_exactly(
@@ -57,19 +51,8 @@ def search_exactly(
 ) -> Exact:
     """The cheapest schedule within the budget that costs less than a limit, or a bound if that is too much work.
 
-    Args:
-        limit: cost of a schedule that is known, or a little less; lower limits take less work.
-        work: sets of values to look at, at most, each for a quarter of a microsecond to a microsecond.
-        over: asked every `SLICE` sets; once True the search ends with what it has.
-
-    >>> from remat_explorer.instances import linear
-    >>> found = search_exactly(Condensed.of(linear(8)), budget=4)
-    >>> found.schedule.cost, found.bound, found.proven
-    (26.0, 26.0, True)
-    >>> search_exactly(Condensed.of(linear(8)), budget=4, limit=26)
-    Exact(schedule=None, bound=26, proven=True)
-    >>> search_exactly(Condensed.of(linear(8)), budget=2).bound
-    inf
+    Lower limits take less work. ``work`` is sets of values to look at, at most, each for a quarter of a microsecond to
+    a microsecond.
     """
     total = condensed.graph.total_cost
     if condensed.n > MOST_STAGES:

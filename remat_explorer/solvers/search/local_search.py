@@ -49,16 +49,7 @@ LOCAL_SEARCH = LocalSearchSettings()
 class LocalSearch:
     """A resumable search for cheaper schedules of one graph within one budget.
 
-    Args:
-        seed: of all random choices.
-        settings: how long coolings are, how hot, and what they begin with.
-
     ``iterations`` and ``coolings`` count what was done so far; the first cooling has ``first_cooling`` iterations.
-
-    >>> from remat_explorer.instances import linear
-    >>> search = LocalSearch(Condensed.of(linear(8)), budget=4)
-    >>> search.run(20_000).cost
-    26.0
     """
 
     def __init__(
@@ -111,15 +102,7 @@ class LocalSearch:
         self._guides = list(guides)
 
     def begin(self, computations: Computations | None, length: int) -> None:
-        """Begin a cooling of ``length`` iterations with a schedule within the budget or not; None: with a new walk.
-
-        >>> from remat_explorer.instances import linear
-        >>> from remat_explorer.solvers.base import checkpoint_all
-        >>> search = LocalSearch(Condensed.of(linear(8)), budget=4)
-        >>> search.begin(checkpoint_all(linear(8)).computations, 20_000)
-        >>> search.run(20_000).cost
-        26.0
-        """
+        """Begin a cooling of ``length`` iterations with a schedule within the budget or not; None: with a new walk."""
         self._begin_cooling(self._walk if computations is None else lambda: computations)
         self._length = length
 
@@ -130,9 +113,7 @@ class LocalSearch:
     def run(self, iterations: int, over: Callable[[], bool] = lambda: False) -> Schedule | None:
         """The best schedule after so many more iterations, or None if none within the budget is known.
 
-        Args:
-            iterations: each takes one to four microseconds.
-            over: asked every few milliseconds; once True the search returns.
+        An iteration takes one to four microseconds.
         """
         from remat_explorer.solvers.search.annealing import anneal  # compiled on its first use
 
@@ -218,15 +199,10 @@ def with_first_runs(n: int, again: np.ndarray) -> Computations:
 
 
 class Guide(NamedTuple):
-    """Logarithms of factors on the eviction score: what has a larger one stays longer.
+    """Logarithms of factors on the eviction score: what has a larger one stays longer."""
 
-    Attributes:
-        rows: of shape (rows, groups); stages in a row share one.
-        row: the row of each stage, int64 of shape (n,).
-    """
-
-    rows: np.ndarray
-    row: np.ndarray
+    rows: np.ndarray  # of shape (rows, groups); stages in a row share one
+    row: np.ndarray  # the row of each stage, int64 of shape (n,)
 
     @staticmethod
     def everywhere(logarithms: np.ndarray, stages: int) -> Guide:
@@ -277,12 +253,8 @@ class Walks:
     ) -> Walked:
         """Walk once.
 
-        Args:
-            exponents: of recomputation cost, bytes and distance to the next use in the eviction score.
-            guide: what to keep rather than to evict.
-            any_operation: whether operations of the backward pass may run again, too.
-            most_cost: the walk ends once its recomputations must cost more than this.
-            budget: bytes, where it is not that of all walks.
+        ``exponents`` are of recomputation cost, bytes and distance to the next use in the eviction score. The walk ends
+        once its recomputations must cost more than ``most_cost``.
         """
         from remat_explorer.solvers.search import walk  # compiled on its first use
 

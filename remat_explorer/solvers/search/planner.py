@@ -95,13 +95,7 @@ def first_within(
 ) -> Schedule | None:
     """The schedule of the first walk that comes to the end within ``budget``, whatever it costs, or None.
 
-    Args:
-        over: asked before each walk; once True None is returned.
-        repairs: walks with growing weights for each of the exponents, at most.
-
-    >>> from remat_explorer.instances import linear
-    >>> first_within(Condensed.of(linear(8)), 4, lambda: False).cost
-    27.0
+    For each of the exponents there are at most ``repairs`` walks with growing weights.
     """
     walks, unguided = Walks(condensed, budget), _unguided(condensed)
     for exponents in EXPONENTS:
@@ -114,12 +108,7 @@ def first_within(
 
 
 def cheapest_walk(condensed: Condensed, budget: int) -> Computations | None:
-    """What the cheapest of a few walks computes, before any annealing and unchecked; None if none comes to the end.
-
-    >>> from remat_explorer.instances import linear
-    >>> len(cheapest_walk(Condensed.of(linear(2)), budget=3).stage)
-    6
-    """
+    """What the cheapest of a few walks computes, before any annealing and unchecked; None if none comes to the end."""
     if budget < condensed.operation_bytes.max():
         return None
     exponents = EXPONENTS if condensed.n > _TINY else EXPONENTS[:_FEW_WALKS]
@@ -134,12 +123,7 @@ def guided_schedule(
     over: Callable[[], bool],
     settings: LocalSearchSettings = LOCAL_SEARCH,
 ) -> Schedule | None:
-    """The cheapest schedule of walks that keep what guides say, annealed for a moment, or None.
-
-    Args:
-        guides: as `few_moments.guides` makes them.
-        over: asked between walks; once True the best so far is returned.
-    """
+    """The cheapest schedule of walks that keep what guides say, annealed for a moment, or None."""
     best = _best_walk(Walks(condensed, budget), GUIDED_EXPONENTS, guides, over)
     search = LocalSearch(condensed, budget, settings=settings)
     search.offer(best)

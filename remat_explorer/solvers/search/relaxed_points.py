@@ -24,17 +24,11 @@ def shortest_paths(
 ) -> None:
     """Shortest paths for all ends at once, and for each group the end at which its cut is violated most.
 
-    Args:
-        R: float64 of shape (entries, n).
-        S: float64 of shape (entries, g).
-        sums: of R over the entries before each, float64 of shape (entries + 1, n).
-        active: operations that run again somewhere, ascending, int64.
-        begin: the entry t1.
-        first: its first stage.
-        cost: g(k) for each end, float64 of shape (n, entries); 0 for operations that are not active.
-        through: the input that attains it, or -1 where k's own runs do, int32 of shape (n, entries).
-        violation: of the worst cut of each group, float64 of shape (g,), to be filled; -1 where there is none.
-        ends: its t2, int64 of shape (g,), to be filled.
+    R is of shape (entries, n), S (entries, g), and ``sums`` those of R over the entries before each. ``active`` are
+    operations that run again somewhere, ascending; ``begin`` is the entry t1, ``first`` its first stage. Filled are
+    ``cost``, g(k) for each end, of shape (n, entries), 0 for operations that are not active; ``through``, the input
+    that attains it, or -1 where k's own runs do; and of the worst cut of each group ``violation``, -1 where there is
+    none, and ``ends``, its t2.
     """
     entries = len(R)
     violation[:] = -1.0
@@ -76,15 +70,9 @@ def fill_memory(
 ) -> None:
     """Write the memory at every point of the wanted entries; `live_memory` says what it is.
 
-    Args:
-        R: float64 of shape (entries, n).
-        S: float64 of shape (entries, g).
-        wanted: bool of shape (entries,); the rows of other entries are left as they are.
-        last: int64 of shape (entries,); points after it are left as they are.
-        base: what is there all through an entry, int64 of shape (entries,).
-        divisor: bytes of a block.
-        alive: a scratch array, float64 of shape (g,).
-        U: float64 of shape (entries, n), to be filled.
+    R is of shape (entries, n), S (entries, g), U, which is filled, (entries, n). Rows of entries that are not wanted,
+    and points after ``last``, are left as they are. ``base`` is what is there all through an entry, ``divisor`` the
+    bytes of a block, ``alive`` scratch space of shape (g,).
     """
     entries, groups = S.shape
     for q in range(entries):

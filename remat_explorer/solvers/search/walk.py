@@ -152,9 +152,8 @@ DESCENDANT = math.log(0.3)  # on the score of a value that is useful only if a l
 def make_room(graph, state, around, allowed, exponents, row, forward_stages, t, position, count, held, budget):
     """Evict until the operation before ``position`` fits.
 
-    Returns:
-        The bytes that are then in memory, or -1 if nothing may be evicted any more; and how many operations the
-        stage runs now.
+    Returns the bytes that are then in memory, or -1 if nothing may be evicted any more; and how many operations the
+    stage runs now.
     """
     k = state.running[position - 1]
     room = budget - graph.base[t] - graph.needed[k]
@@ -324,21 +323,14 @@ def clear_state(state, never):
 def walk(graph, state, around, budget, exponents, keep, rows, allowed, forward_stages, most_cost, ran):
     """Walk all stages.
 
-    Args:
-        graph: a `FlatGraph`.
-        state: a `WalkState`, and
-        around: `Neighbourhoods`, both space alone.
-        exponents: of recomputation cost (a), bytes (b) and distance to the next use (c), float64 of shape (3,).
-        keep: logarithm of the factor on each group's score, float32 of shape (rows, g), and
-        rows: the row of each stage, int64 of shape (n,).
-        allowed: which operations may run again, bool of shape (n,).
-        forward_stages: how many stages recompute for later stages alone, not for each other.
-        most_cost: the walk ends once its recomputations must cost more than this.
-        ran: space for int32; set to what is computed, as t * n + k. A stage begins only if n more entries fit:
-            otherwise the walk ends as one that is too dear. With n * n entries all stages fit.
+    ``state`` and ``around`` are space alone. ``exponents`` are of recomputation cost (a), bytes (b) and distance to the
+    next use (c), float64 of shape (3,); ``keep`` is the logarithm of the factor on each group's score, float32 of shape
+    (rows, g), and ``rows`` the row of each stage. As many as ``forward_stages`` recompute for later stages alone, not
+    for each other. The walk ends once its recomputations must cost more than ``most_cost``.
 
-    Returns:
-        How it ended, the stage and operation where it did, and how many entries ``ran`` has.
+    ``ran`` is set to what is computed, as t * n + k. A stage begins only if n more entries fit: otherwise the walk ends
+    as one that is too dear. With n * n entries all stages fit. Returns how it ended, the stage and operation where it
+    did, and how many entries ``ran`` has.
     """
     n, entries = len(graph.costs), 0
     clear_state(state, n + 1)
@@ -438,8 +430,7 @@ def begin_stage(graph, state, t, count):
 def look_ahead(graph, state, around, allowed, t):
     """Set every value's next use, and free what has none.
 
-    Returns:
-        The bytes that were freed, and what recomputations that are certain by now will cost.
+    Returns the bytes that were freed, and what recomputations that are certain by now will cost.
     """
     never, freed, owed, last = len(graph.costs) + 1, 0, 0.0, -1
     for v in range(graph.output_start[t]):

@@ -45,13 +45,7 @@ _POINT = (*_CLAIMS, "message", "runs")
 
 
 def point_entry(solution: Solution, message: str = "", with_runs: bool = True) -> dict[str, Any]:
-    """A point as a JSON object, or what is said of it without its schedule.
-
-    Args:
-        solution: the point.
-        message: why it has no schedule, or that its search was lost; "" where there is nothing to say.
-        with_runs: whether the schedule is a part of it.
-    """
+    """A point as a JSON object, or what is said of it without its schedule."""
     entry: dict[str, Any] = {
         "strategy": solution.strategy,
         "status": str(solution.status),
@@ -71,11 +65,7 @@ def point_entry(solution: Solution, message: str = "", with_runs: bool = True) -
 
 
 def read_point(entry: Any, where: str, graph: Graph) -> Solution:
-    """The point of such an object, its schedule checked again.
-
-    Raises:
-        SolutionError: naming what is wrong, ``where`` it is.
-    """
+    """The point of such an object, its schedule checked again."""
     return _solution(require_keys(entry, _keys_of(entry), where, SolutionError), where, graph)
 
 
@@ -107,21 +97,13 @@ def _solution(point: dict[str, Any], where: str, graph: Graph) -> Solution:
 
 
 def read_seconds(document: dict[str, Any], where: str) -> float:
-    """The time that a sweep or an ablation took; 0 where it is null.
-
-    Raises:
-        SolutionError: if it is no number of seconds, quoting it.
-    """
+    """The time that a sweep or an ablation took; 0 where it is null."""
     seconds = document["seconds"]
     return 0.0 if seconds is None else require_number(seconds, f"the seconds of {where}", SolutionError)
 
 
 def require_graph(document: dict[str, Any], what: str, graph: Graph) -> None:
-    """Refuse a file that is about another graph.
-
-    Raises:
-        SolutionError: naming both.
-    """
+    """Refuse a file that is about another graph."""
     entry = require_keys(document["graph"], ("name", "sha256"), "the entry 'graph'", SolutionError)
     if entry["sha256"] != graph.sha256:
         name = shown(entry["name"])

@@ -41,37 +41,24 @@ from remat_explorer.solvers.solution import Solution, Status, pack_runs, proven_
 
 @dataclass(frozen=True, eq=False)
 class OwnCurve:
-    """What a worker says of a method's schedules.
+    """What a worker says of a method's schedules."""
 
-    Attributes:
-        candidates: in the order in which the method tries them; not checked.
-        complete: whether these are all of them, or the time was up before.
-        seconds: wall time that they took.
-    """
-
-    candidates: tuple[Candidate, ...]
-    complete: bool
-    seconds: float
+    candidates: tuple[Candidate, ...]  # in the order in which the method tries them; not checked
+    complete: bool  # whether these are all of them, or the time was up before
+    seconds: float  # wall time that they took
 
 
 def has_own_curve(strategy: str) -> bool:
     """Whether a method does not ask for the budget.
 
     One that cannot be loaded is taken to have a curve, so that a sweep hears of it once, from its worker.
-
-    >>> has_own_curve("griewank"), has_own_curve("optimal")
-    (True, False)
     """
     method = method_of(strategy)
     return method is None or method.candidates is not None
 
 
 def write_curve(graph: Graph, strategy: str, limits: Limits) -> str:
-    """Make the schedules of a method, at least one and as many as there is time for; the text for `read_curve`.
-
-    Raises:
-        SolverError: if the method is not for this graph.
-    """
+    """Make the schedules of a method, at least one and as many as there is time for; the text for `read_curve`."""
     method = STRATEGIES[strategy]
     assert method.candidates is not None
     begun, candidates, complete = time.monotonic(), [], True
@@ -84,16 +71,7 @@ def write_curve(graph: Graph, strategy: str, limits: Limits) -> str:
 
 
 def read_curve(text: Any, graph: Graph) -> OwnCurve:
-    """The schedules in a worker's text.
-
-    Raises:
-        SolverError: with the worker's message if it failed, or if the text holds no schedules of this graph.
-
-    >>> from remat_explorer.instances import linear
-    >>> curve = read_curve(write_curve(linear(4), "griewank", Limits()), linear(4))
-    >>> [candidate.schedule.cost for candidate in curve.candidates], curve.complete
-    ([9.0, 10.0, 11.0, 15.0], True)
-    """
+    """The schedules in a worker's text."""
     try:
         document = json.loads(text)
         if "error" in document:
@@ -106,18 +84,7 @@ def read_curve(text: Any, graph: Graph) -> OwnCurve:
 
 
 def share_best(solutions: Sequence[Solution]) -> list[Solution]:
-    """The same points in the same order, each with the best schedule and bound that any of them can give it.
-
-    Args:
-        solutions: checked points of one graph, of any strategies and budgets.
-
-    >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.solve import solve
-    >>> small = solve(linear(8), 4)
-    >>> nothing = Solution(linear(8), "optimal", Status.UNKNOWN, 5, None, 22.0, 0.0)
-    >>> [(point.cost, point.lower_bound) for point in share_best([small, nothing])]
-    [(26.0, 26.0), (26.0, 22.0)]
-    """
+    """The same points in the same order, each with the best schedule and bound that any of them can give it."""
     return [_with_all(solution, solutions) for solution in solutions]
 
 
@@ -240,22 +207,7 @@ class OwnPoint(Solution):
 
 
 def checked_points(graph: Graph, strategy: str, candidates: Iterable[Candidate], seconds: float) -> list[OwnPoint]:
-    """The schedules of a method as points, in the same order, each checked.
-
-    Args:
-        strategy: name of the method.
-        candidates: its schedules, which nobody has checked yet.
-        seconds: wall time that all of them took.
-
-    Raises:
-        ScheduleError: if one of them breaks a rule.
-
-    >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.methods.griewank import griewank
-    >>> points = checked_points(linear(4), "griewank", griewank(linear(4)), 0.0)
-    >>> [(point.label, point.budget, point.cost) for point in points[:2]]
-    [('4 slots', 6, 9.0), ('3 slots', 5, 10.0)]
-    """
+    """The schedules of a method as points, in the same order, each checked."""
     points = []
     for candidate in candidates:
         checked = check_schedule(candidate.schedule.on(graph))
@@ -265,14 +217,7 @@ def checked_points(graph: Graph, strategy: str, candidates: Iterable[Candidate],
 
 
 def first_cheapest(points: Sequence[OwnPoint], budget: int) -> Solution | None:
-    """What the method has at a budget: the cheapest point that fits, of equally cheap ones the first, or None.
-
-    Args:
-        points: in the order in which the method tries them.
-
-    >>> first_cheapest([], 100) is None
-    True
-    """
+    """What the method has at a budget: the cheapest point that fits, of equally cheap ones the first, or None."""
     fitting = [point for point in points if point.budget <= budget]
     best = min(fitting, key=lambda point: point.cost or 0.0, default=None)
     return None if best is None else assess_schedule(best, budget, best.schedule, None)

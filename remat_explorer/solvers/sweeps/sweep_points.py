@@ -42,19 +42,7 @@ Point = tuple[str, int]  # strategy and budget in bytes
 
 
 class KeptPoints:
-    """What the cache has and gets of a sweep.
-
-    Args:
-        time_limit: seconds for each point, on average.
-        threads: of the back end.
-
-    Attributes:
-        taken: points that were found in the cache.
-
-    >>> from remat_explorer.instances import linear
-    >>> KeptPoints(linear(8), "highs", 1.0, 1).load("guessing", 4) is None
-    True
-    """
+    """What the cache has and gets of a sweep; ``time_limit`` is seconds for each point, on average."""
 
     def __init__(self, graph: Graph, solver: str, time_limit: float, threads: int) -> None:
         self.graph, self.solver, self.time_limit, self.threads = graph, solver, time_limit, threads
@@ -70,10 +58,8 @@ class KeptPoints:
     def store(self, solutions: Sequence[Solution], lost: Iterable[Point], ended: bool) -> list[str]:
         """Keep the points that are new; returns sentences on why some could not be kept.
 
-        Args:
-            solutions: each with what was found for it alone.
-            lost: points whose search had no result; nothing but a proof is kept of them.
-            ended: whether the sweep had all of its time; else a point counts with the time it had.
+        Solutions are what was found for each point alone; of lost points nothing but a proof is kept. Unless the sweep
+        ``ended`` with all of its time, a point counts with the time it had.
         """
         problems: dict[str, None] = {}
         gone = set(lost)
@@ -110,16 +96,7 @@ class SweepProgress:
 
 
 class SweepPoints:
-    """Strategies times budgets, each with the best that was found for it, and own curves; none before `begin`.
-
-    >>> from remat_explorer.instances import linear
-    >>> points = SweepPoints(linear(8))
-    >>> points.begin(["optimal"], [2, 4, 10], None)
-    >>> [(solution.budget, str(solution.status)) for solution in points.news()]
-    [(2, 'infeasible'), (10, 'optimal')]
-    >>> points.open("optimal")
-    [4]
-    """
+    """Strategies times budgets, each with the best that was found for it, and own curves; none before `begin`."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -140,10 +117,7 @@ class SweepPoints:
     ) -> None:
         """Add all points, with what is known without a search.
 
-        Args:
-            strategies: names.
-            first: a schedule to begin with where it fits, of the graph's `default_strategy`; or None.
-            kept: the cache; a point that is found there is not searched again. Own curves are made anew.
+        A point that is found in the cache is not searched again; own curves are made anew.
         """
         peak = checkpoint_all_peak(self.graph)
         choices = self.graph.has_choices
@@ -170,19 +144,14 @@ class SweepPoints:
         return kept.store(list(self._known.values()), lost, ended)
 
     def take(self, strategy: str, budget: int, answer: Answer, seconds: float) -> None:
-        """Check an answer and keep what is better than what was known.
-
-        Raises:
-            ScheduleError: if its schedule is wrong; then nothing of it is kept.
-        """
+        """Check an answer and keep what is better than what was known; nothing of it if its schedule is wrong."""
         solution = judge(self.graph, budget, strategy, answer, seconds)
         self._known[strategy, budget] = merge_solutions(self._known[strategy, budget], solution)
 
     def take_curve(self, strategy: str, curve: OwnCurve) -> None:
         """Check the schedules of a strategy that does not ask for the budget, and give each budget what fits.
 
-        Raises:
-            ScheduleError: if one of them is wrong; then none of them is kept.
+        If one of them is wrong, none is kept.
         """
         points = checked_points(self.graph, strategy, curve.candidates, curve.seconds)
         self._own[strategy] = points

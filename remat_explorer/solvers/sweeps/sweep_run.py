@@ -53,36 +53,22 @@ ABANDONED: set[str] = set()  # sweeps that nobody waits for any more, as far as 
 class SweepTask:
     """Points of one strategy that one worker works on.
 
-    Attributes:
-        strategy: a key of `STRATEGIES`.
-        budgets: bytes, ascending.
-        kind: "plan" for a first answer at each budget, "together" where the budgets share their work, "alone" for a
-            full search at one budget, "curve" for all schedules of a method that does not ask for the budget.
-        time_limit: seconds for all of them.
-        then: of a plan: budgets that are to be solved together afterwards.
-        planned: of budgets together: whether they were planned.
+    "plan" is a first answer at each budget, "together" where the budgets share their work, "alone" a full search at one
+    budget, "curve" all schedules of a method that does not ask for the budget.
     """
 
     strategy: str
-    budgets: tuple[int, ...]
+    budgets: tuple[int, ...]  # bytes, ascending
     kind: Kind
-    time_limit: float
-    then: tuple[int, ...] = ()
-    planned: bool = False
+    time_limit: float  # seconds for all of them
+    then: tuple[int, ...] = ()  # of a plan: budgets that are to be solved together afterwards
+    planned: bool = False  # of budgets together: whether they were planned
 
 
 def write_request(
     sweep: str, task: SweepTask, starts: Sequence[Schedule], lower_bound: float | None, solver: str, threads: int
 ) -> str:
-    """The request text.
-
-    Args:
-        sweep: what `ABANDONED` calls this sweep.
-        task: what to do.
-        starts: schedules to begin with wherever they fit.
-        lower_bound: on the cost at the first budget, or None.
-        threads: its threads.
-    """
+    """The request text; ``sweep`` is the sweep's name in `ABANDONED`."""
     return json.dumps(
         {
             "sweep": sweep,
@@ -102,13 +88,8 @@ def write_request(
 def answer_request(graph_text: str, request_text: str) -> str:
     """Do what a request says; the function that executors call.
 
-    Args:
-        graph_text: a graph file's text.
-        request_text: what `write_request` made.
-
-    Returns:
-        What `read_answers` takes, or `read_curve` of a curve; an error is a part of it, since not every exception
-        survives the way back.
+    The answer is for `read_answers`, or `read_curve` of a curve; an error is a part of it, since not every exception
+    survives the way back.
     """
     try:
         graph, request = _graph(graph_text), json.loads(request_text)
@@ -133,11 +114,7 @@ def load_solver(solver: str) -> None:
 
 
 def read_answers(text: Any, graph: Graph, count: int) -> list[tuple[Answer, float]]:
-    """The answers in a worker's text, each with the seconds it took.
-
-    Raises:
-        SolverError: with the worker's message if it failed, or if the text is no answer to ``count`` budgets.
-    """
+    """The answers in a worker's text, each with the seconds it took."""
     try:
         document = json.loads(text)
         if "error" in document:
@@ -200,22 +177,8 @@ LEAST_SEARCH = 0.1  # seconds below which a search at one budget is not begun
 class SweepQueue:
     """Tasks that wait for a worker.
 
-    Args:
-        points: the sweep's points.
-        together: seconds for each budget while budgets share their work.
-        alone: seconds for each budget that is not settled then.
-
-    Attributes:
-        planned: strategies with budgets that have their first answer, and the seconds it took, which are taken off the
-            time that follows.
-
-    >>> from remat_explorer.instances import linear
-    >>> points = SweepPoints(linear(8))
-    >>> points.begin(["optimal"], [4, 5, 6, 10], None)
-    >>> queue = SweepQueue(points, 0.5, 0.0)
-    >>> queue.begin(["optimal"], workers=2)
-    >>> queue.pop().budgets, queue.pop().budgets, queue.pop()
-    ((4, 6), (5,), None)
+    ``together`` and ``alone`` are seconds for each budget: while budgets share their work, and where one is not settled
+    then. ``planned`` has the seconds of first answers, which are taken off the time that follows.
     """
 
     def __init__(self, points: SweepPoints, together: float, alone: float) -> None:
@@ -289,22 +252,13 @@ class SweepQueue:
 
 
 def together_of(strategy: str) -> Together | None:
-    """How budgets of a strategy share their work, or None where each is solved alone.
-
-    >>> together_of("optimal") is None, together_of("monet") is None
-    (False, True)
-    """
+    """How budgets of a strategy share their work, or None where each is solved alone."""
     method = method_of(strategy)
     return None if method is None else method.together
 
 
 def default_seconds(graph: Graph) -> float:
-    """Seconds that a point may take where no limit is given; walks take time with the square of the operations.
-
-    >>> from remat_explorer.instances import linear
-    >>> default_seconds(linear(8)), round(default_seconds(linear(800)), 1)
-    (0.5, 4.0)
-    """
+    """Seconds that a point may take where no limit is given; walks take time with the square of the operations."""
     return max(0.5, (graph.n / 800) ** 2)
 
 
