@@ -1,4 +1,4 @@
-"""Recorded histories: entries as PyTorch writes them, replayed and compared."""
+"""Plans and recorded histories on the simulated allocator: as the plan's timeline, and as PyTorch wrote them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,89 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from remat_explorer.allocator import AllocatorSettings, replay_trace
-from remat_explorer.errors import RematError
+from remat_explorer.allocator import AllocatorSettings, predict_allocator, replay_trace, reserved_of
+from remat_explorer.errors import OutOfMemoryError, RematError
+from remat_explorer.graph import Graph, Value, operation
+from remat_explorer.graph.parts import Operation
+from remat_explorer.instances import linear
+from remat_explorer.plan import Plan
+from remat_explorer.solvers.base import checkpoint_all
 
 MIB = 1 << 20
+PLAIN, EXPANDABLE = AllocatorSettings(), AllocatorSettings(expandable_segments=True)
+CAPTURED = Path(__file__).parents[1] / "data" / "captured"
+
+
+def plan_of(sizes: list[int], operations: list[Operation], resident: int = 0) -> Plan:
+    """Every operation once, in order."""
+    values = tuple(Value(f"v{i}", size) for i, size in enumerate(sizes))
+    graph = Graph("drawn by hand", values, tuple(operations), resident_bytes=resident)
+    return Plan.from_sequence(graph, [(k, k, 1) for k in range(graph.n)])
+
+
+@pytest.mark.parametrize("settings", [PLAIN, EXPANDABLE], ids=["plain", "expandable"])
+@pytest.mark.parametrize("name", ["mobilenet_v1", "unet"])
+def test_requested_bytes_are_those_of_the_plan_and_the_others_are_above(name: str, settings: AllocatorSettings) -> None:
+    plan = Plan.of(checkpoint_all(Graph.load(str(CAPTURED / f"{name}.json"))))
+    found = predict_allocator(plan, settings)
+    for kind in ("during", "after"):
+        lines = [getattr(timeline, kind) for timeline in (found.requested, found.allocated, found.reserved)]
+        assert np.array_equal(lines[0], getattr(plan.timeline, kind))
+        assert (np.diff(lines, axis=0) >= 0).all()
+    assert plan.peak < found.peak_allocated < found.peak_reserved
+    assert 0 < found.fragmentation < 1
+    assert str(found).startswith("PyTorch's allocator on a GPU")
+
+
+def test_workspace_comes_before_outputs_and_goes_after() -> None:
+    # 30 MiB of workspace and 30 MiB of output: 60 MiB meanwhile. The workspace's block then serves the second output.
+    operations = [operation("f", "forward", [], [0], 1.0, workspace=30 * MIB), operation("g", "forward", [0], [1], 1.0)]
+    found = predict_allocator(plan_of([30 * MIB, 30 * MIB], operations), PLAIN)
+    assert found.requested.during.tolist() == [60 * MIB, 60 * MIB, 60 * MIB, 30 * MIB]
+    assert found.requested.after.tolist() == [30 * MIB, 60 * MIB, 30 * MIB, 0]
+    assert found.reserved.after.tolist() == [60 * MIB] * 4
+
+
+def test_an_output_that_overwrites_takes_over_the_block() -> None:
+    operations = [operation("f", "forward", [], [0], 1.0), operation("g", "forward", [0], [1], 1.0, overwrites=0)]
+    found = predict_allocator(plan_of([12 * MIB, 12 * MIB], operations), PLAIN)
+    assert found.reserved.during.tolist() == [12 * MIB] * 3
+    assert found.allocated.after.tolist() == [12 * MIB, 12 * MIB, 0]
+
+
+def test_resident_bytes_come_first_and_are_one_block_unless_their_sizes_are_given() -> None:
+    # 3 MiB at once: a large segment of 20 MiB, of which 17 MiB are left for the output of 5. Three of 1 MiB: two small
+    # segments, and 20 MiB for the output.
+    plan = plan_of([5 * MIB], [operation("f", "forward", [], [0], 1.0)], resident=3 * MIB)
+    together = predict_allocator(plan, PLAIN)
+    assert (together.resident_blocks, together.peak_reserved) == (1, 20 * MIB)
+    apart = predict_allocator(plan, PLAIN, resident=[MIB, MIB, MIB])
+    assert (apart.resident_blocks, apart.peak_reserved) == (3, 24 * MIB)
+    assert apart.peak_requested == together.peak_requested == plan.peak
+
+
+def test_empty_values_take_nothing_and_where_the_driver_has_too_little_the_statement_is_named() -> None:
+    operations = [operation("f", "forward", [], [0], 1.0), operation("g", "forward", [0], [1], 1.0)]
+    found = predict_allocator(plan_of([0, 0], operations), PLAIN)
+    assert (found.peak_reserved, found.fragmentation) == (0, 0.0)
+    plan = plan_of([12 * MIB, 12 * MIB], operations)
+    with pytest.raises(OutOfMemoryError, match=r"'compute g', statement 1: 12.0 MiB .* cannot be allocated") as caught:
+        predict_allocator(plan, AllocatorSettings(capacity=20 * MIB))
+    assert caught.value.statement == 1
+
+
+def test_the_reserved_bytes_of_a_schedule_are_those_of_its_plan() -> None:
+    schedule = checkpoint_all(linear(3))
+    assert reserved_of(schedule) == predict_allocator(Plan.of(schedule)).peak_reserved == 2 * MIB
+
+
 BASE = 0x7F00_0000_0000
-EXPANDABLE = AllocatorSettings(expandable_segments=True)
 
 
 def entry(action: str, address: int, size: int, stream: int = 0) -> dict[str, Any]:
@@ -57,10 +130,7 @@ GROWING = [
 
 @pytest.mark.parametrize(
     ("history", "settings", "reserved"),
-    [
-        (HISTORY, AllocatorSettings(), [20, 20, 32, 32, 32, 32, 32, 20]),
-        (GROWING, EXPANDABLE, [20, 40, 40, 20]),
-    ],
+    [(HISTORY, AllocatorSettings(), [20, 20, 32, 32, 32, 32, 32, 20]), (GROWING, EXPANDABLE, [20, 40, 40, 20])],
     ids=["segments", "expandable"],
 )
 def test_a_history_written_by_hand_is_replayed_to_the_byte(
@@ -68,29 +138,21 @@ def test_a_history_written_by_hand_is_replayed_to_the_byte(
 ) -> None:
     found = replay_trace(history, settings)
     assert found.recorded.tolist() == found.simulated.tolist() == [size * MIB for size in reserved]
-    assert found.first_difference is None
-    assert found.moved == ()
+    assert (found.first_difference, found.moved) == (None, ())
 
 
-def test_the_first_entry_that_differs_is_named() -> None:
+def test_the_first_entry_that_differs_and_blocks_that_lie_elsewhere_are_named() -> None:
     # 11 MiB take 12 MiB; a history that says 14 is not PyTorch's.
     wrong = [entry("segment_alloc", 0, 14 * MIB), entry("alloc", 0, 11 * MIB)]
     assert replay_trace(wrong).first_difference == 1
-
-
-def test_blocks_that_lie_elsewhere_are_named() -> None:
+    assert replay_trace(HISTORY, EXPANDABLE).first_difference == 4
     moved = [
         entry("segment_alloc", 0, 20 * MIB),
         entry("alloc", 0, 3 * MIB),
         entry("alloc", 4 * MIB, 3 * MIB),  # behind the first one are 3 MiB
     ]
     found = replay_trace(moved)
-    assert found.moved == (2,)
-    assert found.first_difference is None
-
-
-def test_a_history_under_other_settings_differs() -> None:
-    assert replay_trace(HISTORY, EXPANDABLE).first_difference == 4
+    assert (found.first_difference, found.moved) == (None, (2,))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +163,6 @@ def test_a_history_under_other_settings_differs() -> None:
         ([*HISTORY[:2], {**HISTORY[1], "pool_id": (0, 1)}], r"entry 2 is of the private pool \(0, 1\)"),
         ([entry("defragment", 0, 512)], "entry 0 has the action 'defragment', which is not known"),
     ],
-    ids=["unknown-address", "two-streams", "private-pool", "unknown-action"],
 )
 def test_a_history_that_is_not_simulated_is_refused(history: list[dict[str, Any]], message: str) -> None:
     with pytest.raises(RematError, match=message):
@@ -145,16 +206,6 @@ def test_four_training_steps_on_a_gpu_are_replayed_to_the_byte(expandable: bool)
     )
     recording = json.loads(done.stdout.splitlines()[-1])
     found = replay_trace(recording["trace"], AllocatorSettings(expandable_segments=expandable))
-    assert found.first_difference is None, surroundings(recording["trace"], found.first_difference)
-    assert found.moved == (), surroundings(recording["trace"], found.moved[0])
+    assert (found.first_difference, found.moved) == (None, ())
     assert int(found.simulated[-1]) == recording["reserved"]
     assert int(found.simulated.max()) == recording["peak"]
-
-
-def surroundings(trace: list[dict[str, Any]], place: int | None) -> str:
-    """The entries of a history around one, for a failure on a machine that is lent."""
-    first = max(0, (place or 0) - 20)
-    return "; ".join(
-        f"{number}: {entry['action']} {entry['addr']:#x} {entry['size']}"
-        for number, entry in enumerate(trace[first : first + 30], first)
-    )

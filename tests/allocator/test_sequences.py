@@ -1,33 +1,32 @@
-"""The simulated allocator does what PyTorch's rules say, step by step."""
+"""The simulated allocator does what PyTorch's rules say, step by step, and what holds for every sequence."""
 
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from remat_explorer.allocator import AllocatorSettings, CachingAllocator
 from remat_explorer.allocator import settings as sizes
 from remat_explorer.allocator.blocks import Block
 from remat_explorer.errors import OutOfMemoryError, RematError
-from tests.allocator.sequences import EXPANDABLE, SEQUENCES, K, M, Sequence
-
-UNITS = {"": 1, "KiB": K, "MiB": M}
+from tests.allocator.sequences import EXPANDABLE, SEQUENCES, M, Sequence
 
 
 def amount(text: str) -> int:
-    """Bytes of "1 MiB - 512"."""
-    total = 0
-    for sign, number, unit in re.findall(r"([+-]?) ?(\d+) ?(KiB|MiB|)", text):
-        total += (-1 if sign == "-" else 1) * int(number) * UNITS[unit]
-    return total
+    """Bytes of "1 - 512 B": MiB and bytes."""
+    parts = re.findall(r"(-?) ?([\d.]+)( B)?", text)
+    return sum(int((-1 if sign else 1) * float(number) * (1 if unit else M)) for sign, number, unit in parts)
 
 
 @pytest.mark.parametrize("sequence", SEQUENCES, ids=lambda sequence: sequence.name.replace(" ", "-"))
 def test_a_sequence_takes_what_was_derived_by_hand(sequence: Sequence) -> None:
     allocator, blocks = CachingAllocator(sequence.settings), {}
-    for step, allocated, reserved in sequence.steps:
+    for line in sequence.steps.split("; "):
+        step, _, counts = line.partition(": ")
         if step == "empty":
             allocator.release_cached()
         elif step.startswith("free "):
@@ -35,10 +34,9 @@ def test_a_sequence_takes_what_was_derived_by_hand(sequence: Sequence) -> None:
         else:
             name, _, size = step.partition(" = ")
             blocks[name] = allocator.allocate(amount(size))
-        assert (allocator.allocated, allocator.reserved) == (allocated, reserved), step
-    lowest = min(allocator.segments)
-    if sequence.places:
-        assert {name: blocks[name].address - lowest for name in sequence.places} == sequence.places
+        assert [allocator.allocated, allocator.reserved] == [amount(count) for count in counts.split(", ")], line
+    for name, offset in sequence.places.items():
+        assert blocks[name].address - min(allocator.segments) == amount(offset), name
     assert allocator.retries == sequence.retries
 
 
@@ -62,24 +60,20 @@ def test_an_expandable_segment_that_cannot_grow_far_enough_gives_back_what_it_go
     allocator.release_cached()
     allocator.free(b)
     assert (allocator.allocated, allocator.reserved) == (20 * M, 40 * M)
-    elsewhere = allocator.allocate(M)  # a granule of 2 MiB of the small pool
+    allocator.allocate(M)  # a granule of 2 MiB of the small pool
     allocator.highest_reserved()
     with pytest.raises(OutOfMemoryError):
         allocator.allocate(60 * M)
     assert allocator.highest_reserved() == 62 * M
     assert (allocator.allocated, allocator.reserved) == (21 * M, 22 * M)
     assert d.allocated
-    assert elsewhere.allocated
 
 
-@pytest.mark.parametrize("size", [0, -1])
-def test_nothing_cannot_be_allocated(size: int) -> None:
-    with pytest.raises(RematError, match=f"{size} bytes cannot be allocated"):
-        CachingAllocator().allocate(size)
-
-
-def test_a_block_is_freed_once() -> None:
+def test_nothing_cannot_be_allocated_and_a_block_is_freed_once() -> None:
     allocator = CachingAllocator()
+    for size in (0, -1):
+        with pytest.raises(RematError, match=f"{size} bytes cannot be allocated"):
+            allocator.allocate(size)
     block = allocator.allocate(1)
     allocator.free(block)
     with pytest.raises(RematError, match="is free already"):
@@ -96,15 +90,6 @@ def test_a_segment_in_use_does_not_go_back(free_first: bool) -> None:
         allocator.release(first if free_first else second)
 
 
-def test_an_expandable_segment_without_memory_is_forgotten() -> None:
-    allocator = CachingAllocator(EXPANDABLE)
-    block: Block = allocator.allocate(3 * M)
-    assert len(allocator.segments) == 1
-    allocator.free(block)
-    allocator.release_cached()
-    assert (allocator.reserved, allocator.segments) == (0, {})
-
-
 @pytest.mark.parametrize(
     ("text", "settings"),
     [
@@ -112,10 +97,11 @@ def test_an_expandable_segment_without_memory_is_forgotten() -> None:
         ("expandable_segments:True", EXPANDABLE),
         (" max_split_size_mb:64 , expandable_segments:False,backend:native", AllocatorSettings(max_split_size=64 * M)),
     ],
-    ids=["nothing", "expandable", "max-split-size"],
 )
 def test_settings_are_read_as_pytorch_writes_them(text: str, settings: AllocatorSettings) -> None:
     assert AllocatorSettings.from_text(text) == settings
+    both = {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:99", "PYTORCH_ALLOC_CONF": text}
+    assert AllocatorSettings.of_process(both) == settings  # the newer variable counts
 
 
 @pytest.mark.parametrize(
@@ -125,16 +111,10 @@ def test_settings_are_read_as_pytorch_writes_them(text: str, settings: Allocator
         ("max_split_size_mb:many", "max_split_size_mb is 'many'"),
         ("expandable_segments:yes", "expandable_segments is 'yes'"),
     ],
-    ids=["too-small", "no-number", "no-truth-value"],
 )
 def test_settings_that_cannot_be_are_quoted(text: str, message: str) -> None:
     with pytest.raises(RematError, match=message):
         AllocatorSettings.from_text(text)
-
-
-def test_the_newer_variable_counts_before_the_older_one() -> None:
-    both = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "PYTORCH_ALLOC_CONF": ""}
-    assert not AllocatorSettings.of_process(both).expandable_segments
 
 
 def test_the_sizes_are_those_of_the_pytorch_that_is_installed() -> None:
@@ -156,3 +136,73 @@ def test_the_sizes_are_those_of_the_pytorch_that_is_installed() -> None:
         "kRoundLarge": sizes.SEGMENT_ROUNDING,
         "large_segment_size_": sizes.LARGE_SEGMENT,
     }
+
+
+KINDS = {
+    "plain": AllocatorSettings(),
+    "expandable": AllocatorSettings(expandable_segments=True),
+    "max-split-size": AllocatorSettings(max_split_size=32 * M),
+    "little-memory": AllocatorSettings(capacity=200 * M),
+    "little-memory-expandable": AllocatorSettings(expandable_segments=True, capacity=200 * M),
+    "little-memory-max-split-size": AllocatorSettings(max_split_size=32 * M, capacity=200 * M),
+}
+
+
+def drawn(rng: np.random.Generator) -> int:
+    """A size from one byte to 64 MiB, of every order of magnitude; half of them multiples of 512."""
+    size = int(2 ** rng.uniform(0, 26))
+    return size if rng.random() < 0.5 else max(512, size // 512 * 512)
+
+
+def checked(allocator: CachingAllocator, blocks: list[Block]) -> None:
+    """Blocks tile their segments, sums are what the allocator says, and every order is kept."""
+    allocated = requested = reserved = 0
+    handed_out = set()
+    for address, segment in allocator.segments.items():
+        end, before = address, None
+        for block in segment.blocks():
+            assert block.address == end
+            assert block.size > 0
+            assert block.size % 512 == 0
+            assert block.previous is before
+            assert block.segment is segment
+            if before is not None and not block.allocated and not before.allocated:
+                assert block.mapped != before.mapped  # free neighbours have joined
+            if block.allocated:
+                assert block.mapped
+                assert block.requested <= block.size
+                handed_out.add(id(block))
+                allocated, requested = allocated + block.size, requested + block.requested
+            reserved += block.size * block.mapped
+            end, before = end + block.size, block
+        assert end == address + segment.size
+    assert handed_out == {id(block) for block in blocks}
+    assert (allocator.requested, allocator.allocated, allocator.reserved) == (requested, allocated, reserved)
+    assert requested <= allocated <= reserved
+    ranges = sorted((block.address, block.address + block.size) for block in blocks)
+    assert all(end <= start for (_, end), (start, _) in pairwise(ranges))
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("kind", KINDS)
+def test_blocks_never_overlap_sums_are_in_order_and_what_is_freed_goes_back(kind: str, seed: int) -> None:
+    rng, allocator = np.random.default_rng(seed), CachingAllocator(KINDS[kind])
+    blocks: list[Block] = []
+    for _ in range(300):
+        if blocks and rng.random() < 0.5:
+            allocator.free(blocks.pop(int(rng.integers(len(blocks)))))
+        elif rng.random() < 0.02:
+            allocator.release_cached()
+        else:
+            try:
+                blocks.append(allocator.allocate(drawn(rng)))
+            except OutOfMemoryError:
+                allocator.free(blocks.pop(0))
+        checked(allocator, blocks)
+        assert allocator.reserved <= (allocator.settings.capacity or allocator.reserved)
+    for k in rng.permutation(len(blocks)):
+        allocator.free(blocks[k])
+    checked(allocator, [])  # free neighbours have joined
+    assert allocator.reserved > 0
+    allocator.release_cached()
+    assert (allocator.reserved, allocator.segments) == (0, {})

@@ -14,5 +14,4 @@ sys.path.append(str(FOLDER))  # at import: test modules import from there
 
 @pytest.fixture(scope="session")
 def folder() -> Path:
-    """The folder of the benchmarks."""
     return FOLDER

@@ -1,23 +1,35 @@
-"""The parts of benchmarks/gpu.py: bounded in time, resumed, started again where they broke, and never silent."""
+"""benchmarks/gpu.py: its parts, bounded, resumed and never silent; and its bundle, with wheels and schedules."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import importlib.metadata
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gpu
 import pytest
-from gpu_parts import supervising
+from gpu_parts import schedules, supervising, wheels
 from gpu_parts.catalogue import PARTS, Part
+from gpu_parts.marked_tests import marked_files
 from gpu_parts.record import PROBLEM, STOPPED, Record, records
+from gpu_parts.schedules import FROM_BUNDLE, Given, Schedules, on_graph
+from gpu_parts.solved_here import captured
 from gpu_parts.supervising import python, run_part
 from gpu_parts.tables import tables
 from gpu_parts.work import Work
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
+import remat_explorer as rx
 from remat_explorer.errors import RematError
+from remat_explorer.graph import Graph
 
 PART = Part("memory", "a part", 1.0)
 UNIT = "record.running = name; record.write()"
@@ -46,94 +58,71 @@ def options(folder: Path, **changes: Any) -> argparse.Namespace:
     return argparse.Namespace(**given | {"bundle": None} | changes)
 
 
-def test_the_minutes_of_all_parts_fit_into_half_an_hour_of_a_machine() -> None:
-    assert sum(part.minutes for part in PARTS.values()) <= 27
-
-
-def test_a_part_does_all_its_units(record: Record) -> None:
-    found = run_part(PART, record, 60, program(record.path))
-    assert list(found.units) == ["a", "b", "c"]
-    assert (found.missing, found.words) == ([], "")
-
-
 def test_a_part_over_its_time_is_stopped_and_says_so(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervising, "GRACE", 0.0)
-    found = run_part(PART, record, 2.0, program(record.path, "time.sleep(60 if name == 'b' else 0)"))
+    clock, wait = [0.0], subprocess.Popen.wait
+
+    def until_the_second_unit(process: subprocess.Popen, timeout: float | None = None) -> int:
+        if timeout is None:
+            return wait(process)
+        while Record(record.path).running != "b":
+            assert process.poll() is None
+            time.sleep(0.02)
+        clock.append(timeout)
+        raise subprocess.TimeoutExpired("b", timeout)
+
+    monkeypatch.setattr(subprocess.Popen, "wait", until_the_second_unit)
+    monkeypatch.setattr(supervising, "time", SimpleNamespace(monotonic=lambda: clock[-1]))
+    found = run_part(PART, record, 600, program(record.path, "time.sleep(600 if name == 'b' else 0)"))
     assert found.units["a"] == {"value": 1}
     assert found.units["b"] == {STOPPED: "its time was over"}
     assert found.words.endswith("its time was over; not done: b, c")
 
 
 def test_a_part_that_breaks_goes_on_with_the_next_unit(record: Record) -> None:
-    found = run_part(PART, record, 60, program(record.path, "os.abort() if name == 'a' else None"))
+    found = run_part(PART, record, 600, program(record.path, "os.abort() if name == 'a' else None"))
     assert found.units["a"] == {PROBLEM: "its process ended with signal SIGABRT"}
     assert found.units["c"] == {"value": 1}
     assert found.words == ""
 
 
-def test_a_part_that_cannot_begin_is_started_once_and_says_so(record: Record) -> None:
-    starts: list[float] = []
-
-    def broken(part: Part, seconds: float) -> list[str]:
-        starts.append(seconds)
-        return python("raise SystemExit(3)")
-
-    found = run_part(PART, record, 60, broken)
-    assert len(starts) == 1
+def test_a_part_that_cannot_begin_says_so(record: Record) -> None:
+    found = run_part(PART, record, 600, lambda part, seconds: python("raise SystemExit(3)"))
     assert found.words.endswith("its process ended with exit code 3; not done: anything")
 
 
-def test_what_is_done_is_not_done_again(record: Record, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    record.names, record.units = ["a"], {"a": {"value": 1}}
-    record.write()
-    monkeypatch.setattr(gpu, "run_part", lambda *_: pytest.fail("it ran again"))
-    gpu.in_turn([PART], options(record.path.parent))
-    assert capsys.readouterr().out == "memory: done before\n"
-
-
-def test_a_part_whose_minutes_are_spent_is_not_begun_again(
-    record: Record, monkeypatch: pytest.MonkeyPatch, capsys: Any
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        ({"names": ["a"], "units": {"a": {"value": 1}}}, "memory: done before\n"),
+        ({"names": ["a"], "seconds": 61.0}, "memory: not ended: the part's own minutes were over\n"),
+    ],
+)
+def test_a_part_that_is_done_or_whose_minutes_are_spent_is_not_begun_again(
+    record: Record, known: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    record.names, record.seconds = ["a"], 61.0
+    for name, entry in known.items():
+        setattr(record, name, entry)
     record.write()
     monkeypatch.setattr(gpu, "run_part", lambda *_: pytest.fail("it ran"))
     gpu.in_turn([PART], options(record.path.parent))
-    assert capsys.readouterr().out == "memory: not ended: the part's own minutes were over\n"
-
-
-def test_results_of_another_device_are_not_resumed(record: Record) -> None:
+    assert capsys.readouterr().out == said
     record.machine = {"asked": "cuda"}
     record.write()
     with pytest.raises(RematError, match=r"was measured on 'cuda', not 'cpu, tiny'"):
         gpu.in_turn([PART], options(record.path.parent))
 
 
-def test_a_unit_that_fails_says_so_and_the_next_one_is_done(record: Record) -> None:
+def test_a_unit_that_fails_says_so_and_the_next_one_is_done_unless_it_was_done_before(record: Record) -> None:
     def measure(name: str) -> dict[str, Any]:
         return {"value": 1 / (name != "a")}
 
-    Work(record, 60.0, "cpu", True, None).each(["a", "b"], measure)
+    record.units = {"b": {STOPPED: "its time was over"}, "c": {"value": 3}}
+    Work(record, 60.0, "cpu", True, None).each(["a", "b", "c"], measure)
     found = Record(record.path)
     assert found.units["a"] == {PROBLEM: "ZeroDivisionError: division by zero"}
     assert found.units["b"]["value"] == 1
-
-
-def test_units_that_are_done_are_not_measured_again(record: Record) -> None:
-    record.units = {"a": {"value": 1}, "b": {STOPPED: "its time was over"}}
-    measured: list[str] = []
-    Work(record, 60.0, "cpu", True, None).each(["a", "b"], lambda name: {"value": measured.append(name)})
-    assert measured == ["b"]
-    assert STOPPED not in record.units["b"]
-
-
-def test_no_unit_begins_after_the_time(record: Record) -> None:
-    Work(record, -1.0, "cpu", True, None).each(["a"], lambda name: pytest.fail("it ran"))
-    assert Record(record.path).missing == ["a"]
-
-
-def test_a_folder_without_results_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(RematError, match="holds no result"):
-        records(tmp_path)
+    assert STOPPED not in found.units["b"]
+    assert found.units["c"] == {"value": 3}
 
 
 def test_tables_are_made_without_torch(record: Record, folder: Path) -> None:
@@ -158,7 +147,77 @@ def test_the_page_of_the_docs_is_made_from_the_results() -> None:
     assert page.read_text(encoding="utf-8") == made + "\n", "make it anew; the page says how"
 
 
-def test_what_matters_most_fits_into_the_first_seven_minutes() -> None:
-    first = list(PARTS.values())[:5]
-    assert [part.name for part in first] == ["validation", "explorer", "training", "exactness", "convolutions"]
-    assert sum(part.minutes for part in first) <= 7
+ROOT = Path(__file__).parents[2]
+CONSTRAINTS = ROOT / "constraints.txt"
+THERE = {"numpy", "narwhals", "packaging", "psutil", "pygments", "typing-extensions"}  # where PyTorch is
+UNUSED = {"cbcbox", "jupyterlab_widgets", "widgetsnbextension"}  # HiGHS solves; no page is shown
+
+
+def required(name: str) -> set[str]:
+    """What a package needs on this system, without extras."""
+    needs = [Requirement(one) for one in importlib.metadata.requires(name) or []]
+    return {canonicalize_name(one.name) for one in needs if one.marker is None or one.marker.evaluate({"extra": ""})}
+
+
+def test_the_wheels_have_the_versions_of_the_constraints() -> None:
+    lines = CONSTRAINTS.read_text(encoding="utf-8").splitlines()
+    assert [f"{name}=={version}" for name, version in wheels.versions(CONSTRAINTS).items()] == [
+        next(line for line in lines if line.startswith(f"{name}==")) for name in wheels.NEEDED
+    ]
+
+
+def test_what_a_wheel_needs_is_a_wheel_too() -> None:
+    carried = {canonicalize_name(name) for name in (*wheels.NEEDED, *THERE, *UNUSED)}
+    for name in wheels.NEEDED:
+        assert name.startswith("nvidia") or required(name) <= carried, name
+
+
+WITHOUT_TOOLS = """
+import sys
+for name in ("axe_playwright_python", "dask", "hypothesis", "nbmake", "notebook", "playwright", "psutil", "yaml"):
+    sys.modules[name] = None
+import pytest
+sys.exit(pytest.main(["-q", "--collect-only", "-m", "gpu", "-p", "no:cacheprovider", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.thorough
+def test_the_tests_marked_gpu_are_found_where_the_tools_of_other_tests_are_not_installed() -> None:
+    files = [str(path.relative_to(ROOT)) for path in marked_files()]
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command = [sys.executable, "-c", WITHOUT_TOOLS, *files]
+    found = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert found.returncode == 0, found.stdout[-3000:] + found.stderr[-3000:]
+    assert {line.partition("::")[0] for line in found.stdout.splitlines() if "::" in line} == set(files)
+
+
+def all_kept(graph: Graph) -> rx.Solution:
+    return rx.solve(graph, "100%", "checkpoint-all")
+
+
+def with_workspace(graph: Graph, count: int) -> Graph:
+    ways = [dataclasses.replace(node.default, cost=3.0, workspace=count) for node in graph.operations]
+    pairs = zip(graph.operations, ways, strict=True)
+    return dataclasses.replace(
+        graph, operations=tuple(dataclasses.replace(node, implementations=(way,)) for node, way in pairs)
+    )
+
+
+def test_a_schedule_of_the_bundle_is_used_where_the_structure_is_the_same(tmp_path: Path) -> None:
+    graph = rx.linear(8)
+    document = {"structure": graph.structure, "solutions": {"100%": all_kept(graph).to_document()}}
+    schedules.write_bundled(schedules.file_of(tmp_path, "a chain"), document)
+    measured = with_workspace(graph, 2)
+    found = Schedules(tmp_path, 1.0).of("a chain", measured, ("100%",))["100%"]
+    assert isinstance(found, Given)
+    assert found.source == FROM_BUNDLE
+    assert found.solution.peak == all_kept(measured).peak
+    assert found.solution.cost == 3.0 * measured.n
+    alone = on_graph(all_kept(rx.linear(8)).to_document(), measured)  # without a budget: at its own peak
+    assert alone.budget == alone.peak == all_kept(measured).peak
+
+
+def test_graphs_of_the_bundle_have_the_kernels_of_the_device_that_runs_them() -> None:
+    for_gpu, for_cpu = (captured("llama 1B", tiny=True, device=device)[0] for device in ("cuda", "cpu"))
+    assert [graph.options and graph.options.kernels for graph in (for_gpu, for_cpu)] == ["sm_90", None]
+    assert for_gpu.structure != for_cpu.structure  # attention in half precision

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remat_explorer.cli.terminal import REMEDY, find_chromium
-from tests.browser.lab import browse, serve
-from tests.browser.lasting_notebook import LastingNotebook
+from tests.browser.lab import LastingNotebook, browse, serve
 from tests.torch_fixtures import forgotten_code, one_thread, quick_collection, settings_of_torch  # noqa: F401
 
 LEAVE = """async () => {
@@ -53,29 +51,31 @@ def playwright() -> Iterator[Any]:
 
 @pytest.fixture
 def page(playwright: Any, chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A fresh page of 1280 x 800."""
-    with _fresh_page(playwright, chromium, tmp_path_factory) as page:
+    """A fresh page of 1280 x 800; kernels that it has started end with it, and JupyterLab becomes light again."""
+    with browse(playwright, tmp_path_factory.getbasetemp() / "profile", chromium) as page:
         yield page
-
-
-@pytest.fixture(scope="module")
-def lasting_page(playwright: Any, chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The same for all tests of a file."""
-    with _fresh_page(playwright, chromium, tmp_path_factory) as page:
-        yield page
-
-
-@contextmanager
-def _fresh_page(playwright: Any, chromium: str, folders: pytest.TempPathFactory) -> Iterator[Any]:
-    """A page; a screenshot of its end is left in a folder of its own.
-
-    Kernels that it has started end with it, or their background work would slow down the tests that follow; these find
-    JupyterLab light, and what the browser has loaded of it.
-    """
-    with browse(playwright, folders.getbasetemp() / "profile", chromium) as page:
-        yield page
-        page.screenshot(path=folders.mktemp("page") / "end.png")
+        page.screenshot(path=tmp_path_factory.mktemp("page") / "end.png")
         page.evaluate(LEAVE)
+
+
+@pytest.fixture(scope="package")
+def one_page(playwright: Any, chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A page for files that need no kernel."""
+    with browse(playwright, tmp_path_factory.getbasetemp() / "file-profile", chromium) as page:
+        yield page
+
+
+@pytest.fixture
+def file_page(one_page: Any, tmp_path: Path) -> Iterator[Any]:
+    """The page for files as if it were fresh: 1280 x 800, light, with nothing in it."""
+    one_page.set_viewport_size({"width": 1280, "height": 800})
+    one_page.emulate_media(color_scheme="light", reduced_motion="no-preference")
+    one_page.context.set_offline(False)
+    one_page.goto("about:blank")
+    one_page.failures.clear()
+    one_page.leaks.clear()
+    yield one_page
+    one_page.screenshot(path=tmp_path / "end.png")
 
 
 @pytest.fixture(scope="package")

@@ -26,18 +26,44 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+RUN = """async (code) => {
+    const {kernel} = window.jupyterapp.shell.currentWidget.sessionContext.session;
+    const asked = kernel.requestExecute({code, store_history: false});
+    let printed = '';
+    asked.onIOPub = ({header, content}) => { if (header.msg_type === 'stream') printed += content.text; };
+    const {content} = await asked.done;
+    if (content.status !== 'ok') throw new Error((content.traceback ?? [content.status]).join('\\n'));
+    return printed;
+}"""
+HAS_KERNEL = """() => {
+    const kernel = window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel;
+    return kernel?.connectionStatus === 'connected';
+}"""
+# Explorers end their work, widgets leave the page, and names are forgotten.
+FORGET = """
+import gc, sys, ipywidgets
+if module := sys.modules.get("remat_explorer.explorer"):
+    for explorer in [kept for kept in gc.get_objects() if isinstance(kept, module.Explorer)]:
+        explorer.close()
+ipywidgets.Widget.close_all()
+get_ipython().reset(new_session=False)
+"""
+END = """async () => {
+    await window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Light'});
+    const {kernel} = window.jupyterapp.shell.currentWidget.sessionContext.session;
+    if (kernel.status === 'busy') await kernel.interrupt(); // a test has ended before its cell
+}"""
+REPLACE = """(notebook) => window.jupyterapp.shell.currentWidget.context.model.fromJSON(notebook)"""
 LOCAL = ("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:", "file://")
 
 
 def code_cells(sources: Sequence[str]) -> nbformat.NotebookNode:
-    """A notebook of code cells for the Python that runs this."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     return notebook
 
 
 def write_notebook(path: Path, cells: Sequence[str]) -> None:
-    """A file with a notebook of code cells."""
     nbformat.write(code_cells(cells), path)
 
 
@@ -46,13 +72,9 @@ def serve(folder: Path, dark: bool = False, program: str = "jupyterlab") -> Iter
     """JupyterLab, or another ``program`` (notebook), on ``folder`` with settings of its own; yields its address."""
     root = folder / "root"
     root.mkdir(exist_ok=True)
-    environment = dict(os.environ)
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else every kernel would compile all that it imports
-    for name in ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR"):
-        environment[f"JUPYTER_{name}"] = str(folder / name)
+    environment = own_environment(folder)
     environment["JUPYTERLAB_SETTINGS_DIR"] = str(folder / "settings")
     environment["JUPYTERLAB_WORKSPACES_DIR"] = str(folder / "workspaces")
-    environment["IPYTHONDIR"] = str(folder / "ipython")
     _settings(folder / "settings", dark)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -60,17 +82,33 @@ def serve(folder: Path, dark: bool = False, program: str = "jupyterlab") -> Iter
     command = [sys.executable, "-m", program, "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}"]
     command += ["--ServerApp.port_retries=0", "--IdentityProvider.token=", f"--ServerApp.root_dir={root}"]
     command += [f"--{app}.expose_app_in_browser=True" for app in ("LabApp", "JupyterNotebookApp")]
-    with (folder / "lab.log").open("w") as log:
-        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+    log = folder / "lab.log"
+    with running(command, log, env=environment) as server:
+        _await(f"http://127.0.0.1:{port}/api", server, log)
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def running(command: Sequence[str], log: Path, **given: Any) -> Iterator[subprocess.Popen[Any]]:
+    """A server whose output goes to a file, until it is no longer needed."""
+    with log.open("w") as stream:
+        server = subprocess.Popen(command, stdout=stream, stderr=stream, start_new_session=True, **given)
+    try:
+        yield server
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
         try:
-            _await(f"http://127.0.0.1:{port}/api", server, folder / "lab.log")
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            os.killpg(server.pid, signal.SIGTERM)
-            try:
-                server.wait(15)
-            except subprocess.TimeoutExpired:
-                os.killpg(server.pid, signal.SIGKILL)
+            server.wait(15)
+        except subprocess.TimeoutExpired:
+            os.killpg(server.pid, signal.SIGKILL)
+
+
+def own_environment(folder: Path) -> dict[str, str]:
+    """Of Jupyter with settings and files of its own."""
+    names = {f"JUPYTER_{name}": str(folder / name) for name in ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR")}
+    found = {**os.environ, **names, "IPYTHONDIR": str(folder / "ipython")}
+    found.pop("PYTHONDONTWRITEBYTECODE", None)  # else every kernel would compile all that it imports
+    return found
 
 
 def _settings(folder: Path, dark: bool) -> None:
@@ -81,7 +119,7 @@ def _settings(folder: Path, dark: bool) -> None:
         (own / "themes.jupyterlab-settings").write_text('{"theme": "JupyterLab Dark"}')
 
 
-def _await(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
+def _await(address: str, server: subprocess.Popen[Any], log: Path) -> None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline and server.poll() is None:
@@ -118,7 +156,6 @@ def browse(
 
 
 def outside(address: str) -> bool:
-    """Whether a request would leave this machine."""
     return not address.startswith(LOCAL)
 
 
@@ -137,7 +174,6 @@ def open_notebook(page: Any, address: str, name: str, place: str = "doc/tree") -
 
 
 def cell(page: Any, number: int) -> Any:
-    """A code cell of the open notebook."""
     return page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-CodeCell").nth(number)
 
 
@@ -165,15 +201,17 @@ def run_cell(page: Any, number: int, timeout: float = 90) -> None:
     raise AssertionError(f"cell {number} never finished; its prompt is {prompt.inner_text()!r}")
 
 
-def run_until_printed(page: Any, number: int, text: str, timeout: float = 60) -> None:
-    """Run a cell until it prints ``text``: what a page changes reaches the kernel after cells that are run at once."""
+def run(page: Any, code: str) -> str:
+    """Run code in the kernel of the open notebook, without a cell, to its end; what it prints."""
+    return page.evaluate(RUN, code)
+
+
+def run_until(page: Any, code: str, text: str, timeout: float = 60) -> None:
+    """Run code until it prints ``text``: what a page changes reaches the kernel a moment later."""
     deadline = time.monotonic() + timeout
-    while text not in (printed := _printed(page, number)):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"cell {number} never printed {text!r}; the last it printed is {printed!r}")
-        run_cell(page, number)
-        page.wait_for_timeout(200)
-    page.keyboard.press("Escape")
+    while text not in (printed := run(page, code)):
+        assert time.monotonic() < deadline, f"it never printed {text!r}; the last it printed is {printed!r}"
+        page.wait_for_timeout(100)
 
 
 def save(page: Any, path: Path, text: str, timeout: float = 30) -> None:
@@ -186,5 +224,38 @@ def save(page: Any, path: Path, text: str, timeout: float = 30) -> None:
         page.wait_for_timeout(100)
 
 
-def _printed(page: Any, number: int) -> str:
-    return "\n".join(cell(page, number).locator(".jp-OutputArea-output").all_inner_texts())
+class LastingNotebook:
+    """A page of JupyterLab with an open notebook and its kernel, which runs in the folder ``root``."""
+
+    def __init__(self, page: Any, address: str, root: Path) -> None:
+        self.page = page
+        self.root = root
+        self.file = root / "lasting.ipynb"
+        self._address = address
+
+    def begin(self, *cells: str) -> Any:
+        """The page with a notebook of other cells, as if it had been opened anew: 1280 x 800, light, nothing run."""
+        self.page.set_viewport_size({"width": 1280, "height": 800})
+        self.page.emulate_media(color_scheme="light", reduced_motion="no-preference")
+        if self.page.evaluate(HAS_KERNEL):
+            self.clear()
+        else:
+            write_notebook(self.file, [])
+            open_notebook(self.page, self._address, self.file.name)
+        self.page.evaluate(REPLACE, code_cells(cells))
+        self.page.wait_for_timeout(500)  # what widgets that are gone had still to do
+        self.page.failures.clear()
+        self.page.leaks.clear()
+        return self.page
+
+    def reopen(self) -> None:
+        """The notebook as it was saved, with another kernel."""
+        self.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
+        open_notebook(self.page, self._address, self.file.name)
+
+    def clear(self) -> None:
+        """No widgets, no cells, no names, and no work in the background."""
+        if self.page.evaluate(HAS_KERNEL):
+            self.page.evaluate(END)
+            run(self.page, FORGET)
+            self.page.evaluate(REPLACE, code_cells([""]))

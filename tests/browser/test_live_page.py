@@ -6,131 +6,155 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.base import AXE_FILE_PATH
 
 import remat_explorer as rx
-from remat_explorer.explanations.values import lives_of
-from remat_explorer.explorer.state.state import State
+from remat_explorer.explanations import lives_of
+from remat_explorer.explorer import Scene, State
+from remat_explorer.explorer.live_page import live_page
 from remat_explorer.plan import Plan
-from tests.browser.test_accessibility import VIOLATIONS
-from tests.explorer.panel_tools import measurement
+from remat_explorer.quantities import format_bytes
+from remat_explorer.solvers import checkpoint_all
+from tests.browser.explorer_page import (
+    DRAG,
+    ORANGE,
+    PIXELS,
+    at_scene,
+    attribute,
+    await_attribute,
+    flawless,
+    open_page,
+    requested,
+    stage,
+    violations,
+)
+from tests.core.repeated_graphs import transformer
+from tests.explorer.driven import measurement, runs_of
 from tests.hostile_names import hostile
 
 pytestmark = pytest.mark.browser
 
-PIXELS = """(place) => [...document.querySelectorAll(`${place} canvas:first-child`)].map((canvas) => {
-    if (canvas.width * canvas.height === 0) return 0;
-    const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
-    return new Set(new Uint32Array(pixels.buffer)).size;
-})"""
-# Drags the budget to a share of the slider, and says what happened before the page was drawn again.
-DRAG = """(share) => {
-    const [slider, root] = ['#budget input', '.remat-matrices'].map((part) => document.querySelector(part));
-    const drawn = root.dataset.drawn;
-    slider.value = Number(slider.min) + share * (slider.max - slider.min);
-    slider.dispatchEvent(new Event('input', {bubbles: true}));
-    return [root.dataset.drawn - drawn, root.querySelectorAll('canvas').length];
-}"""
-
+CHAIN = rx.linear(8)
 # Goes elsewhere, and the page writes where it was before it hears of that.
 REMEMBERED_MEANWHILE = """() => {
     const before = location.hash;
     location.hash = '#budget=60%&stage=9&value=3';
     history.replaceState(null, '', before);
 }"""
+AT_REST = """(computation) => {
+    const {dataset} = document.querySelector('.remat-model');
+    return dataset.computation === String(computation) && dataset.moving === 'false';
+}"""
+CANVASES = "() => [...document.querySelectorAll('.remat-model canvas')].map((canvas) => canvas.toDataURL())"
+# Every state that the playhead or the tanks go through while `press` is pressed, by the pictures of their canvases.
+MOVED = """async (key) => {
+    const canvases = ['.remat-step canvas', '[data-layer=playhead]'].map((part) => document.querySelector(part));
+    const seen = new Set();
+    document.querySelector('.remat-model').dispatchEvent(new KeyboardEvent('keydown', {key}));
+    for (const end = performance.now() + 1500; performance.now() < end;) {
+        await new Promise(requestAnimationFrame);
+        seen.add(canvases.map((canvas) => canvas.toDataURL()).join());
+    }
+    return seen.size;
+}"""
+BARS = """() => [...document.querySelectorAll('#panel .life rect')].map(
+    (bar) => [bar.x.baseVal.value, bar.width.baseVal.value])"""
+LETTERS = """() => {
+    const place = document.querySelector('#figure'), text = place.querySelector('.xtick text');
+    return parseFloat(getComputedStyle(text).fontSize) * place.getBoundingClientRect().width / place.offsetWidth;
+}"""
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a curve with recomputations; beside it one of an optimal schedule alone."""
-    frontier = rx.sweep(rx.linear(8), budgets=[3, 4, 5, 6, 8, 10], strategies=["optimal", "griewank"])
-    folder = tmp_path_factory.mktemp("page")
-    rx.save_page(rx.solve(rx.linear(8), 4), folder / "only.html")
-    return rx.save_page(frontier, folder / "page.html")
+def frontier() -> rx.Frontier:
+    return rx.sweep(CHAIN, budgets=[3, 4, 5, 6, 8, 10], strategies=["optimal", "griewank"])
+
+
+@pytest.fixture(scope="module")
+def solved() -> rx.Solution:
+    return rx.solve(CHAIN, 4)
+
+
+@pytest.fixture(scope="module")
+def saved(frontier: rx.Frontier, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return rx.save_page(frontier, tmp_path_factory.mktemp("page") / "page.html")
+
+
+@pytest.fixture(scope="module")
+def only(saved: Path, solved: rx.Solution) -> Path:
+    return rx.save_page(solved, saved.with_name("only.html"))
 
 
 @pytest.fixture
-def page(lasting_page: Any) -> Any:
-    """A page in which every test opens the file anew."""
-    lasting_page.emulate_media(color_scheme="light", reduced_motion="no-preference")
-    lasting_page.goto("about:blank")
-    return lasting_page
-
-
-def open_page(page: Any, path: Path, where: str = "") -> None:
-    page.goto(path.as_uri() + where)
-    page.wait_for_selector("body[data-ready][data-shown]", timeout=60_000)
-    page.wait_for_selector('.remat-matrices[data-rows]:not([data-rows="0"])', state="attached", timeout=20_000)
+def page(file_page: Any) -> Any:
+    return file_page
 
 
 def shown(page: Any, point: int, stage: int, value: int) -> bool:
-    """Whether the page comes to show a point of the curve, a stage and a value."""
     page.wait_for_selector(f'body[data-shown="{point} {stage} {value}"]', timeout=20_000)
     return True
 
 
+def go(page: Any, where: str) -> None:
+    page.evaluate(f"location.hash = '{where}'")
+
+
+def matrices(page: Any, key: str) -> None:
+    page.locator(".remat-matrices").focus()
+    page.keyboard.press(key)
+
+
 def test_everything_is_drawn_and_nothing_is_asked_for(saved: Path, page: Any) -> None:
-    requests: list[str] = []
-    page.context.on("request", lambda request: requests.append(request.url))
+    requests = requested(page)
     open_page(page, saved)
     assert min(page.evaluate(PIXELS, "#matrices")) > 3
     page.click("#show-model")
     page.wait_for_function(f"() => ({PIXELS})('#model')[0] > 3")
     assert page.locator("#figure .js-plotly-plot, #figure.js-plotly-plot").count() == 1
     assert page.locator("#figure path.xy2, #figure .scatterlayer path").count() > 3
+    assert page.locator(".remat-edit").count() == 0
     assert "Recomputed here" in page.inner_text("#panel")  # the first look
-    assert [address for address in requests if not address.startswith(("data:", "blob:"))] == [saved.as_uri()]
-    assert page.leaks == []
-    assert page.failures == []
+    assert requests == [saved.as_uri()]
+    assert flawless(page)
 
 
 def test_the_address_says_where_to_look_and_follows(saved: Path, page: Any) -> None:
     open_page(page, saved, "#budget=60%&stage=9&value=3")
     assert shown(page, 3, 9, 3)
     assert "6 B · 60.0 % of keeping everything" in page.inner_text("#budget-said")
-    page.locator(".remat-matrices").focus()
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("ArrowRight")
+    matrices(page, "ArrowDown")
+    matrices(page, "ArrowRight")
     assert shown(page, 3, 10, 4)
     page.wait_for_function("() => location.hash === '#budget=60.000%25&stage=10&value=4'")
-    page.evaluate("location.hash = '#budget=4&stage=2&value=0'")
+    go(page, "#budget=4&stage=2&value=0")
     assert shown(page, 1, 2, 0)
     page.evaluate(REMEMBERED_MEANWHILE)
     assert shown(page, 3, 9, 3)
 
 
-def test_a_value_is_in_memory_at_the_statements_of_the_point_that_is_shown(page: Any, tmp_path: Path) -> None:
-    frontier = rx.sweep(rx.linear(8), budgets=[3, 10], strategies=["optimal"])
-    open_page(page, rx.save_page(frontier, tmp_path / "page.html"), "#budget=30%&stage=0&value=3")
-    for point, (schedule, _) in enumerate(frontier.scheduled()):
-        page.evaluate(f"location.hash = '#budget={[3, 10][point]}&stage=0&value=3'")
+def test_a_value_is_in_memory_at_the_statements_of_the_point(saved: Path, frontier: rx.Frontier, page: Any) -> None:
+    open_page(page, saved)
+    schedules = [schedule for schedule, _ in frontier.scheduled()]
+    for point, budget in ((0, 3), (len(schedules) - 1, 10)):
+        go(page, f"#budget={budget}&stage=0&value=3")
         assert shown(page, point, 0, 3)
-        plan = Plan.of(schedule)
-        lives = lives_of(plan).of_value[3]
-        drawn = page.evaluate(
-            "() => [...document.querySelectorAll('#panel .life rect')].map((bar) => [bar.x, bar.width])"
-            ".map((sides) => sides.map((side) => side.baseVal.value))"
-        )
-        assert drawn == [[life.first, life.last - life.first + 1] for life in lives]
-        assert page.evaluate("() => document.querySelector('#panel .strip').viewBox.baseVal.width") == len(
-            plan.statements
-        )
+        lives = lives_of(Plan.of(schedules[point])).of_value[3]
+        assert page.evaluate(BARS) == [[life.first, life.last - life.first + 1] for life in lives]
         assert f"(statements {lives[0].first} to {lives[0].last})" in page.inner_text("#panel")
 
 
-def test_the_bar_plays_the_stages_at_its_speed_and_begins_again(saved: Path, page: Any) -> None:
+def test_stages_play_at_their_speed_to_the_end_begin_again_and_stop_where_asked(saved: Path, page: Any) -> None:
     open_page(page, saved, "#budget=100%&stage=14&value=0")
     bar = page.locator(".remat-stage-bar")
     bar.get_by_label("Speed").select_option("4")
     bar.get_by_role("button", name="Play the stages").click()
-    page.wait_for_selector('body[data-shown*=" 16 "]', timeout=20_000)
+    await_attribute(page, "stage", 16)
     bar.get_by_role("button", name="Play the stages").click()  # it has stopped at the last one
-    bar.get_by_role("button", name="Stop").click()
-    assert int(bar.get_by_label("The selected stage").input_value()) < 16
-    page.click("#show-model")
-    assert page.locator(".remat-model").count() == 1
-    bar.get_by_role("button", name="Play the stages").click()  # the model's picture goes by computations
-    page.wait_for_function("() => Number(document.querySelector('.remat-stage-bar input').value) > 3", timeout=20_000)
+    page.wait_for_function("() => document.querySelector('.remat-matrices').dataset.stage < 14")
+    matrices(page, " ")
+    bar.get_by_role("button", name="Play the stages").wait_for()
+    here = stage(page)
+    page.wait_for_timeout(600)  # two would have followed
+    assert stage(page) == here < 16
 
 
 def test_a_dragged_budget_is_drawn_before_the_page_is(saved: Path, page: Any) -> None:
@@ -146,23 +170,14 @@ def test_a_dragged_budget_is_drawn_before_the_page_is(saved: Path, page: Any) ->
     assert page.evaluate(DRAG, 0.5) == [1, 6]
 
 
-def test_the_memory_map_follows_the_budget_and_selects(saved: Path, page: Any) -> None:
+def test_the_memory_map_follows_selects_and_compares_moments_and_peaks(saved: Path, page: Any) -> None:
     open_page(page, saved, "#budget=100%&stage=3&value=3")
     page.click("#show-memory")
-    page.wait_for_selector('.remat-map[data-rectangles="17"]')
+    await_attribute(page, "rectangles", 17, "map")
     assert page.evaluate(PIXELS, "#memory")[0] > 3
-    page.evaluate("location.hash = '#budget=40%&stage=3&value=3'")
-    page.wait_for_selector('.remat-map[data-rectangles="26"]')
+    go(page, "#budget=40%&stage=8&value=3")
+    await_attribute(page, "rectangles", 26, "map")
     assert "one block of 4 B, proven least" in page.inner_text("#memory")
-    page.locator(".remat-map [role=application]").focus()
-    page.keyboard.press("ArrowRight")
-    assert shown(page, 1, 4, 3)
-    assert page.failures == []
-
-
-def test_moments_and_peaks_are_compared_without_a_kernel(saved: Path, page: Any) -> None:
-    open_page(page, saved, "#budget=40%&stage=8&value=3")
-    page.click("#show-memory")
     page.locator(".remat-map [role=application]").focus()
     page.keyboard.press("p")
     page.keyboard.press("ArrowRight")
@@ -174,56 +189,44 @@ def test_moments_and_peaks_are_compared_without_a_kernel(saved: Path, page: Any)
     page.wait_for_selector('.remat-moments p:has-text("10 B at the peak of keeping everything, 4 B at the peak here.")')
     page.get_by_role("button", name="Stop comparing").click()
     page.wait_for_selector(".remat-moments", state="hidden")
+    go(page, "#budget=40%&stage=3&value=0")
+    await_attribute(page, "stage", 3, "map")
+    page.locator(".remat-map [role=application]").focus()
+    seen = set()
+    for key in ("ArrowDown",) * 3 + ("ArrowUp",) * 3:
+        page.keyboard.press(key)
+        page.wait_for_timeout(50)
+        seen.add(attribute(page, "value", "map"))
+    assert seen >= {"2", "3"}  # what stage 3 has in memory
+    assert "Stage 3. v" in page.locator(".remat-map .remat-live").inner_text()
+    assert flawless(page)
 
 
-def test_a_part_that_is_zoomed_into_is_that_of_matrices_and_map(saved: Path, page: Any) -> None:
+def test_matrices_and_map_share_a_zoom_and_what_changes_while_one_is_hidden(saved: Path, page: Any) -> None:
     open_page(page, saved, "#budget=40%&stage=8&value=3")
-    page.locator(".remat-matrices").focus()
-    page.keyboard.press("+")
-    zoom = page.locator(".remat-matrices").get_attribute("data-zoom")
+    matrices(page, "+")
+    zoom = attribute(page, "zoom")
     assert zoom
     page.click("#show-memory")
-    page.wait_for_selector(f'.remat-map[data-zoom="{zoom}"]')
+    await_attribute(page, "zoom", zoom, "map")
     page.locator(".remat-map").get_by_role("button", name="Show every stage").click()
-    page.wait_for_selector('.remat-map[data-zoom=""]')
+    await_attribute(page, "zoom", "", "map")
+    go(page, "#budget=80%&stage=5&value=3")
+    await_attribute(page, "stage", 5, "map")
     page.click("#show-matrices")
-    page.wait_for_selector('.remat-matrices[data-zoom=""]')
-
-
-def test_stages_that_change_while_the_matrices_are_hidden_raise_nothing(saved: Path, page: Any) -> None:
-    open_page(page, saved, "#budget=40%&stage=3")
-    page.click("#show-memory")
-    page.evaluate("location.hash = '#budget=80%&stage=5&value=3'")
-    page.wait_for_selector('.remat-map[data-stage="5"]')
-    page.click("#show-matrices")
-    page.wait_for_selector('.remat-matrices[data-stage="5"]')
-    assert page.failures == []
+    page.wait_for_selector('.remat-matrices[data-stage="5"][data-zoom=""]')
+    assert flawless(page)
 
 
 def test_where_nothing_fits_the_page_says_so_and_keeps_its_picture(page: Any, tmp_path: Path) -> None:
-    open_page(page, rx.save_page(rx.solve(rx.linear(8), 6), tmp_path / "page.html"), "#budget=4&stage=5&value=3")
+    open_page(page, rx.save_page(rx.solve(CHAIN, 6), tmp_path / "page.html"), "#budget=4&stage=5&value=3")
     assert shown(page, 0, 5, 3)
-    assert (
-        "No schedule of this curve fits into 4 B: the smallest one needs 6 B, and nothing fits below 3 B"
-        in page.inner_text("#said")
-    )
+    said = "No schedule of this curve fits into 4 B: the smallest one needs 6 B, and nothing fits below 3 B"
+    assert said in page.inner_text("#said")
     assert page.locator("#said").get_attribute("data-tone") == "warning"
-    assert page.locator(".remat-matrices").get_attribute("data-rows") == "17"
-    page.evaluate("location.hash = '#budget=6'")
+    assert attribute(page, "rows") == "17"
+    go(page, "#budget=6")
     page.wait_for_selector('#said[data-tone="plain"]')
-
-
-def test_stages_play_to_the_end_and_stop_where_asked(saved: Path, page: Any) -> None:
-    open_page(page, saved, "#budget=40%&stage=14")
-    page.get_by_role("button", name="Play the stages").click()
-    page.wait_for_selector('.remat-matrices[data-stage="16"]', timeout=10_000)
-    page.locator(".remat-matrices").focus()
-    page.keyboard.press(" ")  # it has stopped by itself, and begins anew
-    page.wait_for_function("() => [2, 3, 4].includes(Number(document.querySelector('.remat-matrices').dataset.stage))")
-    page.keyboard.press(" ")
-    stage = page.locator(".remat-matrices").get_attribute("data-stage")
-    page.wait_for_timeout(600)
-    assert page.locator(".remat-matrices").get_attribute("data-stage") == stage
 
 
 def test_names_the_timeline_and_the_curve_select(saved: Path, page: Any) -> None:
@@ -231,81 +234,229 @@ def test_names_the_timeline_and_the_curve_select(saved: Path, page: Any) -> None
     named = page.locator("#panel .reason span.link[data-stage]").first
     stage = named.get_attribute("data-stage")
     named.click()
-    page.wait_for_selector(f'.remat-matrices[data-stage="{stage}"]')
+    await_attribute(page, "stage", stage)
     box = page.locator("#figure .nsewdrag[data-subplot=x2y2]").bounding_box()
     page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.8 * box["height"], steps=3)
     page.mouse.click(box["x"] + 0.5 * box["width"], box["y"] + 0.8 * box["height"])
     page.wait_for_selector(f'.remat-matrices:not([data-stage="{stage}"])')
-    mark = page.locator("#figure .subplot.xy .point").last.bounding_box()
-    middle = (mark["x"] + mark["width"] / 2, mark["y"] + mark["height"] / 2)
-    page.mouse.move(middle[0] - 2, middle[1], steps=3)
-    page.mouse.click(*middle)
+    click_mark(page, page.locator("#figure .subplot.xy .point").last)
     page.wait_for_selector('#budget-said:not(:has-text("4 B"))')
 
 
-def test_points_of_other_methods_are_shown_when_asked_and_lead_to_the_best_for_their_memory(
-    saved: Path, page: Any
-) -> None:
+def click_mark(page: Any, mark: Any) -> None:
+    """Click a point of the curve as a person does, whose pointer comes from beside it."""
+    box = mark.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x - 2, y, steps=3)
+    page.mouse.click(x, y)
+
+
+def test_points_of_other_methods_lead_to_the_best_for_their_memory(saved: Path, only: Path, page: Any) -> None:
     open_page(page, saved, "#budget=4&stage=3&value=3")
-    points = page.locator("#figure .subplot.xy .point")
-    best = points.count()
+    best = page.locator("#figure .subplot.xy .point").count()
+    points = "(count) => document.querySelectorAll('#figure .subplot.xy .point').length === count"
     button = page.get_by_role("button", name="Other methods")
     button.click()
-    page.wait_for_function(f"() => document.querySelectorAll('#figure .subplot.xy .point').length === {best + 6}")
+    page.wait_for_function(points, arg=best + 6)
     assert button.get_attribute("aria-pressed") == "true"
     traces = page.evaluate("() => document.querySelector('#figure').data.map((trace) => [trace.name, trace.x])")
     assert dict(traces)["griewank"] == [3, 4, 5, 6, 7, 8, 9, 10]
-    mark = page.locator("#figure .subplot.xy .trace.scatter").last.locator(".point").nth(2).bounding_box()
-    page.mouse.move(mark["x"] + mark["width"] / 2 - 2, mark["y"] + mark["height"] / 2, steps=3)
-    page.mouse.click(mark["x"] + mark["width"] / 2, mark["y"] + mark["height"] / 2)
+    click_mark(page, page.locator("#figure .subplot.xy .trace.scatter").last.locator(".point").nth(2))
     page.wait_for_selector('#budget-said:has-text("5 B · 50.0 %")')
     assert "optimal (proven)" in page.inner_text("#said")
     button.click()
-    page.wait_for_function(f"() => document.querySelectorAll('#figure .subplot.xy .point').length === {best}")
-    assert page.failures == []
-    open_page(page, saved.with_name("only.html"))
+    page.wait_for_function(points, arg=best)
+    assert flawless(page)
+    open_page(page, only)
     assert not button.is_visible()
-
-
-def test_what_was_measured_is_said_and_draws_itself_where_it_is_on_the_screen(page: Any, tmp_path: Path) -> None:
-    solution = rx.solve(rx.linear(8), 4)
-    found = measurement(State(graph=solution.graph, schedule=solution.schedule))
-    run = "() => document.querySelector('#figure').dataset.run"
-    open_page(page, rx.save_page(solution, tmp_path / "page.html", measurement=found), "#budget=4")
-    page.wait_for_function(f"{run} === 'drawing'", timeout=10_000)
-    page.wait_for_function(f"{run} === 'drawn'", timeout=10_000)
-    assert "4 B predicted, 4 B measured; gradients equal bit for bit" in page.inner_text("#proof")
-    page.evaluate("location.hash = '#budget=10&stage=2&value=0'")  # another point
-    assert shown(page, 1, 2, 0)
-    page.click("#draw")
-    page.wait_for_function(f"{run} === 'drawing'", timeout=10_000)
-    assert "4 B · 40.0 %" in page.inner_text("#budget-said")
-    assert page.failures == []
-    open_page(page, rx.save_page(solution, tmp_path / "page.html"))
     assert not page.is_visible("#proof")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_has_no_serious_finding_of_axe(saved: Path, page: Any, scheme: str) -> None:
-    page.emulate_media(color_scheme=scheme)
-    open_page(page, saved, "#budget=50%")
-    page.evaluate(AXE_FILE_PATH.read_text("utf-8"))
-    for picture in ("matrices", "model", "memory"):
-        page.click(f"#show-{picture}")
-        page.wait_for_timeout(200)
-        if picture == "memory":
-            page.get_by_role("button", name="Compare the peak").click()
-        assert page.evaluate(VIOLATIONS, "body") == []
-    ground = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
-    assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(17, 17, 17)"}[scheme]
+def test_what_was_measured_is_said_and_draws_itself(solved: rx.Solution, page: Any, tmp_path: Path) -> None:
+    found = measurement(State(graph=solved.graph, schedule=solved.schedule))
+    run = "(run) => document.querySelector('#figure').dataset.run === run"
+    open_page(page, rx.save_page(solved, tmp_path / "page.html", measurement=found), "#budget=4")
+    page.wait_for_function(run, arg="drawing")
+    page.wait_for_function(run, arg="drawn")
+    assert "4 B predicted, 4 B measured; gradients equal bit for bit" in page.inner_text("#proof")
+    go(page, "#budget=10&stage=2&value=0")  # another point
+    assert shown(page, 1, 2, 0)
+    page.click("#draw")
+    page.wait_for_function(run, arg="drawing")
+    assert "4 B · 40.0 %" in page.inner_text("#budget-said")
+    assert flawless(page)
+
+
+def test_the_page_has_no_serious_finding_of_axe(saved: Path, page: Any) -> None:
+    inks = set()
+    for scheme, colour in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(17, 17, 17)")):
+        page.emulate_media(color_scheme=scheme)
+        open_page(page, saved, "#budget=50%")
+        for picture in ("matrices", "model", "memory"):
+            page.click(f"#show-{picture}")
+            page.wait_for_timeout(200)
+            if picture == "memory":
+                page.get_by_role("button", name="Compare the peak").click()
+            assert violations(page, "body") == []
+        assert page.evaluate("() => getComputedStyle(document.body).backgroundColor") == colour
+        inks.add(page.evaluate("() => document.querySelector('#figure')._fullLayout.font.color"))
+    assert len(inks) == 2
 
 
 def test_names_of_any_kind_are_text(page: Any, tmp_path: Path) -> None:
-    graph = hostile(rx.linear(4))
-    open_page(page, rx.save_page(rx.solve(graph, 4), tmp_path / "page.html"))
+    open_page(page, rx.save_page(rx.solve(hostile(rx.linear(4)), 4), tmp_path / "page.html"))
     for _ in range(3):
-        page.locator(".remat-matrices").focus()
-        page.keyboard.press("ArrowRight")
+        matrices(page, "ArrowRight")
         page.wait_for_timeout(150)
     assert page.evaluate("() => window.ran === undefined")
-    assert page.failures == []
+    assert flawless(page)
+
+
+def open_model(page: Any, path: Path, where: str) -> None:
+    open_page(page, path, where)
+    page.click("#show-model")
+    page.wait_for_selector(".remat-model[data-computation]", timeout=20_000)
+    page.locator(".remat-model").focus()
+
+
+def at_rest(page: Any, computation: int) -> bool:
+    page.wait_for_function(AT_REST, arg=computation, timeout=20_000)
+    return True
+
+
+def test_captions_and_levels_of_the_step_are_those_of_the_plan(solved: rx.Solution, only: Path, page: Any) -> None:
+    plan: Any = solved.plan
+    plain, computed = Plan.of(checkpoint_all(CHAIN)), set()
+    kept = runs_of(plain)
+    open_model(page, only, "#budget=40%&stage=0")
+    for computation, i in enumerate(runs_of(plan)):
+        statement = plan.statements[i]
+        computed.add(statement.operation)
+        assert at_rest(page, computation)
+        assert page.inner_text("[data-tank=schedule] b") == format_bytes(int(plan.timeline.during[i]))
+        bytes_ = int(plain.timeline.during[kept[len(computed) - 1]])
+        over = f", {format_bytes(bytes_ - 4)} over" if bytes_ > 4 else ""
+        assert page.inner_text("[data-tank=plain] b") == format_bytes(bytes_) + over
+        again = "" if statement.first else ", again"
+        assert f"Computation {computation + 1} of 26: v{statement.operation}{again}" in page.inner_text(".now")
+        page.keyboard.press(".")
+    assert flawless(page)
+
+
+def test_a_stage_is_told_in_words_and_shown_at_its_end(solved: rx.Solution, only: Path, page: Any) -> None:
+    plan: Any = solved.plan
+    runs = [plan.statements[i] for i in runs_of(plan)]
+    *names, _ = (f"v{run.operation}" for run in runs if run.stage == 13)
+    last = max(i for i, run in enumerate(runs) if run.stage == 13)
+    open_model(page, only, "#budget=40%&stage=13")
+    assert at_rest(page, last)
+    listed = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    assert page.inner_text(".remat-step-said .stage") == f"Stage 13 computes {listed} again ({len(names)} B), then v13"
+    page.get_by_role("button", name="Previous computation").click()
+    assert at_rest(page, last - 1)
+    assert attribute(page, "stage", "model") == "13"
+    page.get_by_label("The computation that the step has come to").fill("9")
+    assert at_rest(page, 9)
+    await_attribute(page, "stage", 9)
+    page.get_by_role("button", name="Next stage").click()
+    await_attribute(page, "stage", 10, "model")
+
+
+def test_the_step_plays_computation_by_computation_and_ends_at_the_last(only: Path, page: Any) -> None:
+    open_model(page, only, "#budget=40%&stage=14")
+    noting = "setInterval(() => seen.add(document.querySelector('.now').innerText), 20)"
+    page.evaluate(f"() => {{ window.seen = new Set(); {noting}; }}")
+    page.keyboard.press(" ")
+    assert at_rest(page, 25)
+    assert page.evaluate("() => seen.size") >= 3
+    page.get_by_role("button", name="Play the stages").wait_for()
+    page.locator(".remat-model").focus()
+    page.keyboard.press(" ")
+    await_attribute(page, "stage", 1, "model")  # from the beginning
+
+
+def test_without_motion_the_states_are_the_same_and_nothing_lies_between_them(only: Path, page: Any) -> None:
+    open_model(page, only, "#budget=40%&stage=16")
+    last = int(attribute(page, "computation", "model"))
+    pictures: list[list[Any]] = []
+    for motion in ("no-preference", "reduce"):
+        page.emulate_media(reduced_motion=motion)
+        for key, computation in ((",", last - 1), (",", last - 2), (".", last - 1)):
+            page.keyboard.press(key)
+            assert at_rest(page, computation)
+        page.wait_for_timeout(800)
+        pictures.append(page.evaluate(CANVASES))
+        states = page.evaluate(MOVED, ".")
+        assert states > 4 if motion == "no-preference" else states <= 2
+        assert page.evaluate(CANVASES) != pictures[-1]
+    assert pictures[0] == pictures[1]
+
+
+def test_repeated_blocks_fold_and_unfold_in_every_picture(page: Any, tmp_path: Path) -> None:
+    curve = rx.sweep(transformer(13), budgets=["100%"], strategies=["checkpoint-all"])  # 421 operations
+    open_page(page, rx.save_page(curve, tmp_path / "page.html"))
+    await_attribute(page, "folded", 0)
+    page.locator(".remat-folds .remat-fold").nth(1).click()
+    await_attribute(page, "folded", "")
+    matrices(page, "Shift+F")
+    await_attribute(page, "folded", 0)
+    matrices(page, "Shift+F")
+    await_attribute(page, "folded", "")
+    matrices(page, "Home")
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")  # into the first copy
+    page.keyboard.press("f")
+    await_attribute(page, "folded", 0)
+    page.click("#show-model")
+    await_attribute(page, "folded", 0, "model")
+    model = page.locator(".remat-model-canvas").bounding_box()
+    page.mouse.click(model["x"] + model["width"] / 2, model["y"] + 0.3 * model["height"])  # on the block
+    await_attribute(page, "folded", "", "model")
+    page.locator(".remat-model .folds button").click()
+    await_attribute(page, "folded", 0, "model")
+    page.click("#show-memory")
+    await_attribute(page, "folded", 0, "map")
+    described = page.locator(".remat-map .remat-canvas").get_attribute("aria-label")
+    assert "not folded, because each copy of a block has its own bytes" in described
+    assert violations(page, "body") == []
+    assert flawless(page)
+
+
+def test_scenes_go_by_keys_and_end(solved: rx.Solution, page: Any, tmp_path: Path) -> None:
+    script = [
+        Scene("All of it: {keep_all}", "100%", "model", at=3),
+        Scene("{peak} alone", "4", "matrices", at="recomputation"),
+        Scene("It plays", picture="model", play=True),
+    ]
+
+    open_page(page, live_page(solved, scenes=script).save(tmp_path / "page.html"), "#budget=4")
+    page.get_by_role("button", name="Present").click()
+    assert at_scene(page, 0, "All of it: 10 B")
+    assert page.is_visible("#model")
+    await_attribute(page, "stage", 3, "model")
+    assert "10 B" in page.inner_text("#budget-said")
+    assert not page.is_visible("h1")
+    assert page.evaluate("() => parseFloat(getComputedStyle(document.querySelector('.caption')).fontSize)") >= 20
+    assert violations(page, "body") == []
+    page.keyboard.press("PageDown")
+    assert at_scene(page, 1, "4 B alone")
+    assert page.is_visible("#matrices")
+    assert page.evaluate(LETTERS) >= 16
+    page.wait_for_function(ORANGE, arg=2)
+    page.mouse.move(*page.evaluate(ORANGE, 2))
+    page.wait_for_selector(".remat-tip:has-text('recomputed')", state="visible")
+    page.keyboard.press("ArrowRight")
+    assert at_scene(page, 2, "It plays")
+    await_attribute(page, "stage", 1, "model")
+    page.keyboard.press("PageDown")
+    assert at_scene(page, 2, "It plays")
+    page.keyboard.press("PageUp")
+    assert at_scene(page, 1, "4 B alone")
+    before = stage(page)
+    matrices(page, "ArrowUp")  # which is the matrices' own key
+    await_attribute(page, "stage", before - 1)
+    assert at_scene(page, 1, "4 B alone")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("body:not(.remat-presenting)")
+    assert page.is_visible("h1")
+    assert flawless(page)

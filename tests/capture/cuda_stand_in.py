@@ -33,7 +33,6 @@ class StandIn:
         self._next = 0
 
     def take(self, size: int) -> int:
-        """Allocate; the number of the block."""
         rounded = -(-size // ROUND) * ROUND
         needed = -(-(self.current["allocated_bytes"] + rounded) // SEGMENT) * SEGMENT
         if needed > self.fraction * self.total:
@@ -80,24 +79,11 @@ class StandIn:
         pass
 
 
-FUNCTIONS = (
-    *(
-        "memory_stats",
-        "reset_peak_memory_stats",
-        "empty_cache",
-        "memory_reserved",
-        "get_device_properties",
-        "synchronize",
-    ),
-    *("set_per_process_memory_fraction", "get_per_process_memory_fraction"),
-)
-
-
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    """The device, in the place of torch's functions."""
     stand_in = StandIn()
     monkeypatch.setattr(memory_meter, "_EARLIER", {})
-    for name in FUNCTIONS:
-        monkeypatch.setattr(torch.cuda, name, getattr(stand_in, name))
+    for name in vars(StandIn):
+        if hasattr(torch.cuda, name) and not name.startswith("_"):
+            monkeypatch.setattr(torch.cuda, name, getattr(stand_in, name))
     return stand_in

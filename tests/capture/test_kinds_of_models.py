@@ -27,7 +27,7 @@ def results(graph: rx.Graph) -> set[str]:
     return {value.name for value in graph.values if value.persistent}
 
 
-TWICE = ("GRU", "checkpoint inside", "torch.compile inside", "tied weights and padding", "buffers assigned anew")
+TWICE = ("GRU", "checkpoint inside", "buffers assigned anew")
 
 
 @pytest.mark.parametrize("kind", thorough_but(KINDS, *TWICE))
@@ -36,45 +36,10 @@ def test_two_captures_give_one_graph(kind):
     assert graph_of(case).sha256 == graph_of(case).sha256
 
 
-def test_a_module_used_twice_keeps_its_weights_and_has_one_gradient_each():
-    case = KINDS["shared submodules"]()
-    layer = case.model.get_submodule("0")
-    before = layer.weight
-    assert results(graph_of(case)) == {"output", "0.weight.grad", "0.bias.grad"}
-    assert layer.weight is before
-    assert case.model.get_parameter("3.weight") is before
-
-
-def test_the_gradient_of_a_tied_weight_is_added_once_in_the_graph():
-    graph = graph_of(KINDS["tied weights and padding"]())
-    assert [name for name in results(graph) if name.startswith("0.")] == ["0.weight.grad"]
-    assert not [name for name in results(graph) if name.startswith("2.")]
-
-
 def test_a_submodule_called_model_keeps_its_name():
     inner = Made(lambda s, x: s.model(x), model=linear())
-    assert results(rx.capture(Made(lambda s, x: s.model(x), model=inner), (x(),))) == {
-        "output",
-        "model.model.weight.grad",
-        "model.model.bias.grad",
-    }
-
-
-def test_a_buffer_assigned_anew_is_a_new_content():
-    assert "mean (new)" in results(graph_of(KINDS["buffers assigned anew"]()))
-
-
-def test_a_buffer_that_changes_its_shape_is_refused():
-    model = Made(lambda s, x: s.layer(x), layer=linear())
-    model.register_buffer("seen", torch.zeros(0))
-
-    def grow(self, x):
-        self.seen = torch.cat([self.seen, x[0]])
-        return self.layer(x)
-
-    model._forward = grow
-    with pytest.raises(CaptureError, match=r"the buffer 'seen' is .* of shape \[0\] before .* of shape \[8\] after it"):
-        rx.capture(model, (x(),))
+    found = results(rx.capture(Made(lambda s, x: s.model(x), model=inner), (x(),)))
+    assert found == {"output", "model.model.weight.grad", "model.model.bias.grad"}
 
 
 def test_the_loss_of_an_output_comes_before_its_other_tensors():
@@ -82,25 +47,9 @@ def test_the_loss_of_an_output_comes_before_its_other_tensors():
     assert names(graph)[:2] == ["layer linear", "mean"]
 
 
-def test_the_outputs_in_a_dataclass_are_those_of_a_tuple():
-    plain = Case(Made(lambda s, x: (s.layer(x).sin(), None), layer=linear()), (x(),))
-    assert graph_of(KINDS["dataclass output"]()).sha256 == graph_of(plain).sha256
-
-
 def test_what_a_checkpoint_would_recompute_is_in_the_graph_once():
     forward = [node.name for node in graph_of(KINDS["checkpoint inside"]()).operations]
     assert sum("dropout" in name and "backward" not in name for name in forward) == 1
-
-
-def test_interpolation_is_one_operation():
-    assert [name for name in names(graph_of(KINDS["interpolation"]())) if "upsample_bilinear2d" in name] == [
-        "1 upsample_bilinear2d",
-        "1 upsample_bilinear2d_backward",
-    ]
-
-
-def test_dropout_between_recurrent_layers_is_in_the_graph():
-    assert [name for name in names(graph_of(KINDS["LSTM with dropout"]())) if "dropout" in name]
 
 
 def test_wrappers_show_in_results_but_not_in_operations():
@@ -117,11 +66,6 @@ def test_autocast_makes_casts_of_the_weights():
     assert [name for name in names(graph) if "cast" in name]
     sizes = {value.name: value.bytes for value in graph.values}
     assert sizes["0.weight.grad"] == 8 * 8 * 4
-
-
-def test_values_have_the_type_that_the_model_runs_in():
-    single, half = (rx.capture(linear().to(t), (x().to(t),)) for t in (torch.float32, torch.bfloat16))
-    assert {v.name: v.bytes for v in single.values} == {v.name: 2 * v.bytes for v in half.values}
 
 
 def test_capture_finds_the_kernels_of_torch_as_it_left_them():
@@ -150,9 +94,8 @@ class AsksWhetherItIsExported(nn.Module):
 
 def test_a_model_that_fails_directly_is_exported_first_and_keeps_its_names():
     model = AsksWhetherItIsExported(lambda s, y: s.head(y))
-    with pytest.warns(
-        UserWarning, match="captured by torch.export, because .* reads a number .* last digits may differ"
-    ):
+    words = "captured by torch.export, because .* reads a number .* last digits may differ"
+    with pytest.warns(UserWarning, match=words):
         program = trace(model, (x(), torch.ones(8)))
     assert results(program.graph) >= {"encoder.0.weight.grad", "encoder.1.weight.grad", "head.bias.grad", "output"}
     assert "head.weight.grad" not in results(program.graph)

@@ -1,4 +1,4 @@
-"""Parameters and buffers that forward exchanges are refused, with advice that gives plain PyTorch's results."""
+"""Parameters exchanged in forward, and gradients within backward: refused with advice, or those of plain PyTorch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import remat_explorer as rx
-from remat_explorer.errors import CaptureError
+from remat_explorer.errors import CaptureError, RematError
 from tests.runtime.kinds_of_models import Made
 
+Backward = Callable[[Any, torch.Tensor], tuple[Any, ...]]
 x = torch.linspace(-1, 1, 8).view(2, 4)
 
 
@@ -52,12 +54,6 @@ def exchanged_where_an_error_is_caught(model: Scaled) -> None:
         model.scale.data = clamped(model.scale)
 
 
-def removed_and_registered_again(model: Scaled) -> None:
-    value = clamped(model.scale)
-    del model.scale
-    model.register_parameter("scale", nn.Parameter(value))
-
-
 def a_moving_average_of_all(model: Scaled) -> None:
     for parameter in model.parameters():
         parameter.data = parameter.data * 0.9
@@ -65,28 +61,22 @@ def a_moving_average_of_all(model: Scaled) -> None:
 
 CHANGES: list[tuple[Callable[[Scaled], object], str]] = [
     (lambda s: setattr(s.scale, "data", clamped(s.scale)), r"gives other data to the parameter 'scale'.*between steps"),
-    (lambda s: setattr(s.frozen, "data", clamped(s.frozen)), r"gives other data to the parameter 'frozen'"),
     (lambda s: setattr(s.mean, "data", s.mean * 0.9), r"gives other data to the buffer 'mean'.*self\.buffer\.copy_"),
     (lambda s: setattr(s, "scale", nn.Parameter(clamped(s.scale))), r"assigns another tensor to the parameter 'scale'"),
-    (lambda s: s._parameters.update(frozen=nn.Parameter(clamped(s.frozen), False)), r"assigns another.*'frozen'"),
     (lambda s: setattr(s, "layer", nn.Linear(4, 4)), r"assigns another tensor to the parameter 'layer\.weight'"),
-    (removed_and_registered_again, r"assigns another tensor to the parameter 'scale'"),
     (lambda s: torch.utils.swap_tensors(s.scale, nn.Parameter(clamped(s.scale))), r"exchanges the storage of the para"),
     (lambda s: s.frozen.set_(torch.tensor(1.0).untyped_storage()), r"storage of a parameter"),
     (lambda s: s.mean.resize_(5), r"calls resize_ on the buffer 'mean'"),
-    (lambda s: s.mean.data.resize_(5), r"calls resize_ on the buffer 'mean'"),
     (lambda s: s.mean.untyped_storage().copy_(torch.ones(4).untyped_storage()), r"writes to the storage"),
-    (lambda s: s.layer._apply(lambda t: t * 0.5), r"gives other data to the parameter 'layer\.weight'"),
     (lambda s: delattr(s, "unused"), r"removes the buffer 'unused'"),
     (lambda s: setattr(s, "late", nn.Parameter(torch.ones(()))), r"makes the parameter 'late'.*run the model once"),
-    (lambda s: s.register_buffer("late", s.layer.weight.detach().mean()), r"makes the buffer 'late'.*run the model"),
     (lambda s: s.frozen.requires_grad_(), r"lets a gradient be computed for the parameter 'frozen'"),
     (lambda s: setattr(s.scale, "requires_grad", False), r"freezes the parameter 'scale'"),
     (lambda s: s.zero_grad(), r"reads the gradient of the parameter 'scale'"),
     (lambda s: setattr(s.scale, "grad", torch.ones(())), r"assigns the gradient of the parameter 'scale'"),
     (quantized_for_one_product, r"gives other data to the parameter 'layer\.weight'"),
     (exchanged_where_an_error_is_caught, r"gives other data to the parameter 'scale'"),
-    (a_moving_average_of_all, r"gives other data to the parameter 'scale'"),
+    (a_moving_average_of_all, r"'scale'.*test_parameter_guard\.py:\d+ `parameter\.data = parameter\.data \* 0\.9`"),
 ]
 
 
@@ -97,39 +87,31 @@ def test_what_exchanges_parameters_or_buffers_in_forward_is_refused(change: Call
 
 
 def test_data_that_is_given_to_a_result_is_refused():
-    class Quantized(nn.Linear):
-        def forward(self, input: torch.Tensor) -> torch.Tensor:
-            y = super().forward(input).clone()
-            y.data = y.data.round()
-            return y.mean()
+    def quantized(self: Any, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x).clone()
+        y.data = y.data.round()
+        return y.mean()
 
     with pytest.raises(CaptureError, match=r"other data to a tensor of shape \[2, 4\].*`y\.data = y\.data\.round\(\)`"):
-        rx.capture(Quantized(4, 4), (x,))
+        rx.capture(Made(quantized, layer=nn.Linear(4, 4)), (x,))
 
 
-def test_the_refusal_names_the_line():
-    with pytest.raises(CaptureError, match=r"test_parameter_guard\.py:\d+ `parameter\.data = parameter\.data \* 0\.9`"):
-        rx.capture(Scaled(a_moving_average_of_all), (x,))
-
-
-def trained(model: nn.Module, between: Callable[[], object] = lambda: None) -> list[Any]:
-    results: list[Any] = []
-    for _ in range(3):
-        between()
-        model.zero_grad()
-        loss = model(x)
-        loss.backward()
-        results += [loss.detach(), *(parameter.grad for parameter in model.parameters())]
-    return [None if result is None else result.clone() for result in (*results, *model.buffers())]
-
-
-def require_plain_results(change: Callable[[Scaled], object], between: Callable[[Scaled], object] = lambda s: None):
-    plain = Scaled(change)
-    other = copy.deepcopy(plain)
-    expected = trained(plain, lambda: between(plain))
-    found = trained(rx.rematerialize(other, (x,), budget="100%"), lambda: between(other))
-    for one, two in zip(expected, found, strict=True):
-        assert one is None is two or torch.equal(one, two)
+def require_equal_steps(model: nn.Module, between: Callable[[Any], object] = id) -> None:
+    """Three steps by a plan, whose gradients add up, leave what plain PyTorch leaves."""
+    plain, losses = copy.deepcopy(model), []
+    planned = rx.rematerialize(model, (x,), budget="100%", strategy="checkpoint-all")
+    for one, step in ((model, planned), (plain, plain)):
+        for seed in range(3):
+            between(one)
+            torch.manual_seed(seed)
+            losses.append(step(x))
+            losses[-1].backward()
+    assert losses[:3] == losses[3:]
+    for (name, mine), theirs in zip(model.named_parameters(), plain.parameters(), strict=True):
+        ours, expected = mine.grad, theirs.grad
+        assert ours is expected if ours is None or expected is None else torch.equal(ours, expected), name
+    for (name, mine), theirs in zip(model.named_buffers(), plain.buffers(), strict=True):
+        assert torch.equal(mine, theirs), name
 
 
 def moved_where_it_is(model: Scaled) -> None:
@@ -146,10 +128,8 @@ def moved_where_it_is(model: Scaled) -> None:
         lambda s: s.scale.requires_grad_(),
     ],
 )
-def test_what_leaves_parameters_as_they_are_or_writes_into_buffers_trains_as_in_plain_pytorch(
-    change: Callable[[Scaled], object],
-):
-    require_plain_results(change)
+def test_what_leaves_parameters_as_they_are_or_writes_into_buffers_trains_as_in_plain_pytorch(change):
+    require_equal_steps(Scaled(change))
 
 
 def test_parameters_that_change_between_steps_train_as_in_plain_pytorch():
@@ -158,84 +138,209 @@ def test_parameters_that_change_between_steps_train_as_in_plain_pytorch():
             model.scale.clamp_(0, 4.6)
             model.frozen.mul_(0.9)
 
-    require_plain_results(lambda s: None, clamp)
+    require_equal_steps(Scaled(lambda s: None), between=clamp)
 
 
-def with_buffer(forward: Callable[..., torch.Tensor], requires: bool = False) -> nn.Module:
-    model = Made(forward, layer=nn.Linear(2, 2))
-    model.register_buffer("codes", torch.ones(2, 2, requires_grad=requires))
+def with_buffer(read: Callable[[torch.Tensor], torch.Tensor], requires: bool, moves: bool = False) -> nn.Module:
+    """A layer, a product with codes, which may require a gradient, and which may move with each step."""
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x) @ read(self.codes)
+        if moves:
+            with torch.no_grad():
+                self.codes.data.copy_(self.codes + 0.1 * y.t() @ y)
+        return y.square().mean()
+
+    model = Made(forward, layer=nn.Linear(4, 4))
+    model.register_buffer("codes", torch.randn(4, 4).requires_grad_(requires))
     return model
 
 
-def requires_in_forward(self: Any, x: torch.Tensor) -> torch.Tensor:
-    self.codes.requires_grad_()
-    return self.layer(x) @ self.codes
-
-
-@pytest.mark.parametrize("requires", [True, False], ids=["before", "in forward"])
-def test_a_buffer_that_requires_a_gradient_is_refused_by_name_and_detached_it_is_none(requires):
-    reading = with_buffer(lambda self, x: self.layer(x) @ self.codes, True)
+@pytest.mark.parametrize(
+    ("read", "requires"), [(lambda codes: codes, True), (lambda codes: codes.requires_grad_(), False)]
+)
+def test_a_buffer_that_requires_a_gradient_is_refused_by_name_and_detached_it_is_none(read, requires):
     with pytest.raises(CaptureError, match=r"the buffer 'codes'.* gradients of parameters and inputs alone.*detach"):
-        rx.capture(reading if requires else with_buffer(requires_in_forward), (torch.ones(1, 2),))
-    detached = with_buffer(lambda self, x: self.layer(x) @ self.codes.detach(), requires)
-    assert rx.capture(detached, (torch.ones(1, 2),)).n
+        rx.capture(with_buffer(read, requires), (x,))
+    require_equal_steps(with_buffer(lambda codes: codes.detach(), requires))
+    unread = with_buffer(lambda codes: codes if codes.grad is None else -codes, False)
+    assert rx.capture(unread, (x,)).n  # asking for a gradient that there is not is no obstacle
 
 
-def test_asking_for_the_gradient_of_a_buffer_that_has_none_is_no_obstacle():
-    model = with_buffer(lambda self, x: self.layer(x) @ self.codes if self.codes.grad is None else x)
-    assert rx.capture(model, (torch.ones(1, 2),)).n
+def test_codes_that_require_a_gradient_and_move_are_refused_and_train_as_advised_as_in_plain_pytorch():
+    model = with_buffer(lambda codes: codes.detach(), True, moves=True)
+    with pytest.raises(CaptureError, match="'codes' requires a gradient, and forward writes into it") as refused:
+        rx.capture(model, (x,))
+    assert str(refused.value).endswith("Freeze it before: model.get_buffer('codes').requires_grad_(False)")
+    model.get_buffer("codes").requires_grad_(False)
+    require_equal_steps(model)
+    with pytest.raises(CaptureError, match=r"compute with self\.buffer\.detach\(\), which may require a gradient"):
+        rx.capture(with_buffer(lambda codes: codes.requires_grad_(), False, moves=True), (x,))
+    require_equal_steps(with_buffer(lambda codes: codes.detach().requires_grad_(), False, moves=True))
 
 
-class Quantizes(nn.Module):
-    """Vector quantization: the nearest code, a straight-through gradient, and codes that move with what is near."""
+def function(backward: Backward) -> type[torch.autograd.Function]:
+    def forward(ctx: Any, x: torch.Tensor, f: nn.Module, *parameters: torch.Tensor) -> torch.Tensor:
+        ctx.f, ctx.parameters = f, parameters
+        ctx.save_for_backward(x)
+        with torch.no_grad():
+            return f(x)
 
-    codes: torch.Tensor
-    sums: torch.Tensor
+    return type(
+        "Reversible", (torch.autograd.Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    )
 
-    def __init__(self, read: Callable[[torch.Tensor], torch.Tensor], requires: bool) -> None:
+
+class Reversible(nn.Module):
+    """A part that runs again in the backward pass of a function of its own."""
+
+    def __init__(self, backward: Backward, *parts: nn.Module) -> None:
         super().__init__()
-        self.encode, self.decode, self._read = nn.Linear(4, 4), nn.Linear(4, 4), read
-        self.register_buffer("codes", torch.randn(8, 4).requires_grad_(requires))
-        self.register_buffer("sums", torch.zeros(8, 4))
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 1)
+        self.part = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), *parts)
+        self.function = function(backward)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.encode(x)
-        codes = self._read(self.codes)
-        near = nn.functional.one_hot(torch.cdist(y, codes).argmin(-1), 8).to(x.dtype)
-        coded = near @ codes
-        with torch.no_grad():
-            self.sums.lerp_(near.t() @ y, 0.1)
-            self.codes.data.copy_(self.codes + 0.1 * self.sums)
-        return self.decode(y + (coded - y).detach()).square().mean() + (coded - y).square().mean()
+        y = self.function.apply(self.first(x), self.part, *self.part.parameters())
+        return self.last(y).square().mean()
 
 
-def require_equal_steps(model: nn.Module) -> None:
-    plain, data = copy.deepcopy(model), torch.randn(16, 4)
-    trained = rx.rematerialize(model, (data,), budget="100%", strategy="checkpoint-all")
-    for _ in range(3):
-        losses = [one(data) for one in (trained, plain)]
-        for loss in losses:
-            loss.backward()
-        assert torch.equal(*losses)
-    assert all(map(torch.equal, model.buffers(), plain.buffers()))
-    for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
-        assert mine.grad is not None
-        assert theirs.grad is not None
-        assert torch.equal(mine.grad, theirs.grad)
+def hooked(hook: Callable[[nn.Module, torch.Tensor, torch.Tensor], Any]) -> nn.Module:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        y = self.part(x)
+        if y.requires_grad:
+            y.register_hook(lambda gradient: hook(self.part, y, gradient))
+        return self.last(y).square().mean()
+
+    return Made(forward, part=nn.Linear(4, 4), last=nn.Linear(4, 1))
 
 
-@pytest.mark.parametrize("read", [lambda codes: codes, lambda codes: codes.detach()], ids=["as it is", "detached"])
-def test_codes_that_require_a_gradient_and_move_are_refused_and_frozen_as_advised_train_as_in_plain_pytorch(read):
-    model = Quantizes(read, requires=True)
-    with pytest.raises(CaptureError, match="'codes' requires a gradient, and forward writes into it") as refused:
-        rx.capture(model, (torch.randn(16, 4),))
-    advice = str(refused.value).partition("Freeze it before: ")[2]
-    assert advice == "model.get_buffer('codes').requires_grad_(False)"
-    model.get_buffer("codes").requires_grad_(False)
+def again(ctx: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    (x,) = ctx.saved_tensors
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        return x, ctx.f(x)
+
+
+def with_parameters(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+    x, y = again(ctx)
+    first, *others = torch.autograd.grad(y, (x, *ctx.parameters), gradient, allow_unused=True)
+    return first, None, *others
+
+
+def by_vjp(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+    pull = torch.func.vjp(ctx.f, ctx.saved_tensors[0])[1]
+    return *pull(gradient), None, *[None] * len(ctx.parameters)
+
+
+def backward_into_the_input(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+    x, y = again(ctx)
+    torch.autograd.backward(y, gradient, inputs=[x])
+    return x.grad, None, *[None] * len(ctx.parameters)
+
+
+def by_method(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+    x, y = again(ctx)
+    y.backward(gradient)
+    return x.grad, None, *[None] * len(ctx.parameters)
+
+
+def by_hand(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+    result = with_parameters(ctx, gradient)
+    for parameter, own in zip(ctx.f.parameters(), result[2:], strict=True):
+        parameter.grad = own
+    return result[0], None, *[None] * len(ctx.parameters)
+
+
+def exchanging(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+    result = with_parameters(ctx, gradient)
+    ctx.f[0].weight.data = ctx.f[0].weight.data * 0.9
+    return result
+
+
+def backward_in_hook(part: nn.Module, y: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    with torch.enable_grad():
+        inner = y.detach().requires_grad_()
+        part(inner).sum().backward()
+    assert inner.grad is not None
+    return gradient + inner.grad
+
+
+def reading_in_hook(part: Any, y: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    return gradient if part.bias.grad is None else 2 * gradient
+
+
+def gradient_in_hook(part: nn.Module, y: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    with torch.enable_grad():
+        inner = y.detach().requires_grad_()
+        return gradient + torch.autograd.grad(part(inner).sum(), inner)[0]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Reversible(with_parameters),
+        Reversible(by_vjp),
+        Reversible(backward_into_the_input),
+        Reversible(with_parameters, nn.BatchNorm1d(4), nn.Dropout(0.3)),  # draws and updates buffers again
+        hooked(gradient_in_hook),
+    ],
+)
+def test_functions_and_hooks_that_differentiate_their_own_tensors_are_equal_to_plain_pytorch(model: nn.Module) -> None:
     require_equal_steps(model)
 
 
-def test_codes_that_forward_lets_require_a_gradient_are_refused_and_detached_as_advised_train_as_in_plain_pytorch():
-    with pytest.raises(CaptureError, match=r"compute with self\.buffer\.detach\(\), which may require a gradient"):
-        rx.capture(Quantizes(lambda codes: codes.requires_grad_(), requires=False), (torch.randn(16, 4),))
-    require_equal_steps(Quantizes(lambda codes: codes.detach().requires_grad_(), requires=False))
+def test_frozen_parameters_may_be_met_by_backward_in_a_function() -> None:
+    model = Reversible(by_method)
+    model.part.requires_grad_(False)
+    require_equal_steps(model)
+
+
+def test_blocks_with_checkpoints_that_change_attributes_again_in_backward_are_equal() -> None:
+    class Block(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.map = super().forward(x)
+            return self.map.tanh()
+
+    def blocks(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(self.last, self.first(x), use_reentrant=False).mean()
+
+    with pytest.warns(UserWarning, match="map"):
+        require_equal_steps(Made(blocks, first=Block(4, 4), last=Block(4, 4)))
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (Reversible(by_method), r"backward\(\) within the step adds to \.grad of parameters"),
+        (hooked(backward_in_hook), r"backward\(\) within the step adds to \.grad of parameters"),
+        (Reversible(by_hand), r"function or gradient hook assigns the gradient of the parameter 'part\.0\.weight'"),
+        (hooked(reading_in_hook), r"function or gradient hook reads the gradient of the parameter 'part\.bias'"),
+        (Reversible(exchanging), r"function or gradient hook exchanges the storage of the parameter 'part\.0\.weight'"),
+    ],
+    ids=lambda given: "" if isinstance(given, str) else type(given).__name__,
+)
+def test_what_a_backward_pass_does_beside_its_gradients_is_refused(model: nn.Module, words: str) -> None:
+    kept = model.part.weight if isinstance(model.part, nn.Linear) else model.part[0].weight  # type: ignore[index]
+    kept.grad = before = torch.ones(4, 4)
+    with pytest.raises(CaptureError, match=words):
+        rx.capture(model, (x,))
+    assert kept.grad is before
+    assert torch.equal(before, torch.ones(4, 4))
+    assert all(parameter.grad is None for parameter in model.parameters() if parameter is not kept)
+
+
+def test_a_trace_leaves_no_gradient_of_its_own_with_parameters_that_a_function_keeps() -> None:
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            y = nn.functional.linear(x, *kept).tanh()
+        torch.autograd.backward(y, gradient)
+        return x.grad, None, *[None] * len(ctx.parameters)
+
+    model = Reversible(backward)
+    kept = list(model.part.parameters())
+    with pytest.raises(RematError, match="second place"):
+        rx.rematerialize(model, (x,), budget="100%")
+    assert all(parameter.grad is None for parameter in model.parameters())

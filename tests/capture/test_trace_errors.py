@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,28 +11,22 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils.checkpoint import checkpoint
 
 import remat_explorer as rx
+from remat_explorer.capture.training_step import TrainingStep
 from remat_explorer.errors import CaptureError, ExecutionError
-from tests.runtime.kinds_of_models import linear, x
+from tests.runtime.kinds_of_models import Made, linear, x
 
 Forward = Callable[..., Any]
 STATISTICS = torch.zeros(2, 8)
 
 
-class Part(nn.Module):
-    """The part at fault, inside of another module."""
-
+class Part(Made):
     def __init__(self, forward: Forward) -> None:
-        super().__init__()
-        self.layer = linear()
-        self.function = forward
-        self.constant = torch.ones(8)
-        self.generator = torch.Generator()
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.function(self, self.layer(x))
+        parts = {"layer": linear(), "constant": torch.ones(8), "generator": torch.Generator()}
+        super().__init__(lambda self, x: forward(self, self.layer(x)), **parts)
 
 
 class ThroughNumpy(torch.autograd.Function):
@@ -72,24 +63,9 @@ def test_the_original_error_is_the_cause():
     assert "in '1' (Linear), RuntimeError: a and b must have same reduction dim" in str(caught.value)
 
 
-def test_nothing_else_is_printed():
-    code = (
-        "import torch, remat_explorer as rx\n"
-        "class M(torch.nn.Linear):\n"
-        "    def forward(self, x):\n"
-        "        return super().forward(x) if x.sum() > 0 else x\n"
-        "try:\n"
-        "    rx.capture(M(8, 8), (torch.ones(2, 8),))\n"
-        "except rx.errors.CaptureError:\n"
-        "    pass\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == done.stderr == ""
-
-
-def seeded(y: torch.Tensor, restored: bool = True) -> torch.Tensor:
-    """Dropout from a seed that is known, where the generator may go on as if nothing had been."""
-    with torch.random.fork_rng() if restored else nullcontext():
+def seeded(y: torch.Tensor) -> torch.Tensor:
+    """Dropout from a seed that is known, where the generator goes on as if nothing had been."""
+    with torch.random.fork_rng():
         torch.manual_seed(7)
         return torch.nn.functional.dropout(y)
 
@@ -98,35 +74,26 @@ def seeded(y: torch.Tensor, restored: bool = True) -> torch.Tensor:
     ("forward", "words"),
     [
         (lambda s, y: y * y.max().item(), "reads a number out of a tensor.*torch.where instead of `if`"),
-        (lambda s, y: y[: int(y[0, 0])], "reads a number out of a tensor"),
         (lambda s, y: y[y > 0], "size of what nonzero gives depends on the data.*padding instead of lengths"),
-        (lambda s, y: y[:, 0].nonzero() * y[0, 0], "size of what nonzero gives depends"),
         (lambda s, y: y[torch.unique(y.argmax(1))], "size of what _unique2 gives depends"),
         (lambda s, y: ThroughNumpy.apply(y), "a tensor leaves torch, for NumPy.*pass it as an input"),
         (lambda s, y: torch.sparse.mm(y.T.to_sparse(), y), "works on sparse tensors.*Use dense tensors"),
         (lambda s, y: y * s.constant.add_(1), "neither a parameter nor a buffer.*register_buffer"),
         (lambda s, y: y + torch.rand(8, generator=s.generator), "torch.Generator of its own.*torch.manual_seed"),
         (lambda s, y: checkpoint(torch.sin, y, use_reentrant=True), "reentrant form.*use_reentrant=False"),
-        (
-            lambda s, y: y.sigmoid().exp_().mul_(y),
-            "overwritten in place; plain PyTorch refuses",
-        ),
+        (lambda s, y: y.sigmoid().exp_().mul_(y), "overwritten in place; plain PyTorch refuses"),
         (lambda s, y: torch.linalg.solve(y.T @ y, y.T), "does more than compute its outputs.*solve_ex"),
         (
             lambda s, y: torch.cond(y.sum() > 0, torch.sin, torch.cos, (y,)),
             "torch.cond is an operator over parts of a model.*torch.where of both results",
         ),
-        (
-            lambda s, y: s.layer(y) if random.random() < 0.5 else y,
-            r"in '0' \(Part\), forward draws from Python's random, and a plan would repeat",
-        ),
+        (lambda s, y: y * random.random(), r"in '0' \(Part\), forward draws from Python's random, and a plan would"),
         (
             lambda s, y: torch.nn.functional.batch_norm(y, STATISTICS[0], STATISTICS[1], training=True),
             "writes in place to a tensor that is neither a parameter nor a buffer of the model. Make it a buffer",
         ),
         (lambda s, y: y * float(np.random.rand()), "forward draws from Python's numpy.random"),
         (lambda s, y: seeded(y), r"at test_trace_errors.py:\d+, forward sets the seed .* before the step"),
-        (lambda s, y: seeded(y, False), r"at test_trace_errors.py:\d+, forward sets the seed .* before the step"),
         (lambda s, y: s.layer(y, 3), r"TypeError: Linear.forward\(\) takes 2 positional arguments but 3 were given"),
     ],
 )
@@ -140,12 +107,9 @@ def test_what_has_no_static_graph_is_explained(forward, words):
     [
         (lambda s, y: y.argmax(1), "gives a tensor of torch.int64 without a floating-point tensor; pass loss="),
         (lambda s, y: (y, SimpleNamespace(y=y)), "returns a SimpleNamespace, in which a step would not find its ten"),
-        (lambda s, y: (y, {y}), "returns a set, in which a step would not find its tensors again; return them in tup"),
-        (lambda s, y: (y, (part for part in y)), "returns a generator, in which"),
         (lambda s, y: None, "gives None without a floating-point tensor"),
         (lambda s, y: (y > 0).all(), "the loss is torch.bool, which has no gradient"),
         (lambda s, y: y.detach(), "no output depends on a parameter or an input that requires a gradient"),
-        (lambda s, y: torch.no_grad()(torch.sin)(y), "no output depends on a parameter or an input that requires"),
         (lambda s, y: torch.fft.rfft(y).sum(), r"the loss is torch.complex64.*\.abs\(\) or \.real"),
     ],
 )
@@ -174,17 +138,12 @@ def made_for_inference() -> nn.Module:
     [
         (lambda: (nn.Sequential(nn.LazyLinear(8)), x()), r"'weight' of '0' \(LazyLinear\) has no shape yet; call"),
         (lambda: (torch.jit.script(nn.Sequential(linear())), x()), "the model itself is compiled by TorchScript"),
-        (lambda: (nn.Sequential(torch.jit.script(linear())), x()), r"'0' \(RecursiveScriptModule\) is compiled by"),
         (lambda: (quantized(), x()), r"'0' \(Linear\) is quantized and has no gradients; train the model before"),
         (lambda: (linear().requires_grad_(False), x()), "no parameter that requires a gradient, .* requires_grad_"),
         (lambda: (made_for_inference(), x()), r"'weight' of '0' \(Linear\) was made under torch.inference_mode"),
         (lambda: (nn.Sequential(nn.Embedding(9, 8, sparse=True)), x()), r"'0' \(Embedding\) gives sparse gradients"),
         (lambda: (linear(), x().to_sparse()), "input 0 is a sparse_coo tensor.*pass it dense"),
         (lambda: (linear(), torch.nested.nested_tensor([x(), x()], layout=torch.jagged)), "input 0 is a nested tensor"),
-        (
-            lambda: (linear(), x(), x()),
-            r"its forward takes \(input.*\), which does not fit the inputs: too many positional",
-        ),
         (lambda: (linear().forward, x()), "a method cannot be captured; pass a torch.nn.M"),
     ],
 )
@@ -196,25 +155,12 @@ def test_what_cannot_succeed_is_refused_before_it_is_traced(make, words):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_observers_that_have_seen_no_data_are_refused():
-    model = quantized_in_training()
-    with pytest.raises(
-        CaptureError, match=r"'1.weight_fake_quant' \(Fused\w+\) has seen no data yet.*call the model once"
-    ):
-        rx.capture(model, (x(),))
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_observers_that_look_into_parameters_are_refused_with_those_that_work():
-    with pytest.raises(
-        CaptureError, match=r"\(FakeQuantize\).*an observer.*the parameter '1.weight'.*get_default_qat_"
-    ):
-        rx.capture(quantized_in_training("qnnpack", version=0), (x(),))
-
-
-@pytest.mark.filterwarnings("ignore")
 def test_quantization_that_is_learned_is_exact_once_its_observers_have_sizes():
+    with pytest.raises(CaptureError, match=r"\(FakeQuantize\).*an observer.*the parameter .1.weight.*get_default_qat"):
+        rx.capture(quantized_in_training("qnnpack", version=0), (x(),))
     model, inputs = quantized_in_training(), (x(),)
+    with pytest.raises(CaptureError, match=r"'1.weight_fake_quant' \(Fused\w+\) has seen no data yet.*call the model"):
+        rx.capture(model, inputs)
     model(*inputs)
     solution = rx.solve(rx.capture(model, inputs), budget="100%", time_limit=1)
     assert rx.measure(solution, model, inputs, device="cpu", repeats=1).equal
@@ -228,20 +174,15 @@ def test_the_generators_of_python_and_numpy_stay_as_they_were():
     assert np.array_equal(np.random.get_state()[1], before[1])  # type: ignore[index]
 
 
-def test_inputs_that_are_no_tuple_are_refused():
+def test_inputs_that_do_not_fit_the_signature_are_refused():
     with pytest.raises(CaptureError, match=r"the inputs are a Tensor; pass a tuple of them, such as \(x,\)"):
         rx.capture(linear(), x())  # type: ignore[arg-type]
-
-
-def test_an_unknown_keyword_is_refused_with_the_signature():
     with pytest.raises(CaptureError, match=r"forward takes \(input.*got an unexpected keyword argument 'mask'"):
         rx.capture(linear(), (x(),), {"mask": x()})
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
 def test_a_cuda_tensor_without_cuda_is_refused():
-    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-
     with FakeTensorMode() as mode:
         elsewhere = FakeTensor(mode, torch.empty(4, 8, device="meta"), torch.device("cuda:0"))
     with pytest.raises(CaptureError, match="input 0 is on cuda:0, but torch finds no CUDA device here"):
@@ -251,36 +192,28 @@ def test_a_cuda_tensor_without_cuda_is_refused():
 
 
 def test_what_writes_to_its_inputs_or_parameters_is_refused():
-    with pytest.raises(CaptureError, match=r"in place to input tensor 0.*ReLU\(inplace=False\)"):
-        rx.capture(nn.Sequential(nn.ReLU(inplace=True), linear()), (x(),))
-    with pytest.raises(CaptureError, match=r"in place to input tensor 0.*ReLU\(inplace=False\)"):
-        rx.capture(nn.Sequential(nn.ReLU(inplace=True), linear()), (x().requires_grad_().sin(),))
+    for given in (x(), x().requires_grad_().sin()):
+        with pytest.raises(CaptureError, match=r"in place to input tensor 0.*ReLU\(inplace=False\)"):
+            rx.capture(nn.Sequential(nn.ReLU(inplace=True), linear()), (given,))
     with pytest.raises(CaptureError, match=r"in place to the parameter '0\.weight'.*max_norm"):
         rx.capture(nn.Sequential(nn.Embedding(9, 8, max_norm=0.5)), (torch.tensor([1, 2]),))
 
 
 @pytest.mark.parametrize("copied", [True, False])
 def test_a_state_that_keeps_its_gradient_from_step_to_step_is_refused(copied):
-    class Leaky(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear = linear()
-            self.register_buffer("state", torch.zeros(4, 8))
+    def leaky(self: Any, x: torch.Tensor) -> torch.Tensor:
+        state = self.state * 0.9 + self.linear(x)
+        self.state = self.state.copy_(state) if copied else state
+        return state
 
-        def forward(self, x):
-            state = self.state * 0.9 + self.linear(x)
-            self.state = self.state.copy_(state) if copied else state
-            return state
-
-    model = Leaky()
+    model = Made(leaky, linear=linear())
+    model.register_buffer("state", torch.zeros(4, 8))
     model(x())
     with pytest.raises(CaptureError, match=r"the buffer 'state' what still has a gradient.*state\.detach\(\)"):
         rx.capture(model, (x(),))
 
 
 def test_inputs_of_another_shape_than_those_captured_are_refused():
-    from remat_explorer.capture.training_step import TrainingStep
-
     step = TrainingStep(linear(), (x(),))
     with pytest.raises(CaptureError, match=r"input tensor 0 is torch.float32 of shape \[2, 8\], .* \[4, 8\]"):
         step.tensors((x(2, 8),))
@@ -311,18 +244,12 @@ class ByGradient(torch.autograd.Function):
         return (g if torch.equal(g, ones) else g * 2), None
 
 
-class Skipping(nn.Module):
+def skipping(self: Any, x: torch.Tensor) -> torch.Tensor:
     """Layers that are dropped at random, as torchaudio's transformers drop them."""
-
-    def __init__(self, layer_drop: float) -> None:
-        super().__init__()
-        self.layers, self.layer_drop = nn.ModuleList([linear(), nn.Dropout(0.5)]), layer_drop
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            if not (self.training and torch.rand(1).item() <= self.layer_drop):
-                x = layer(x)
-        return x
+    for layer in self.layers:
+        if not (self.training and torch.rand(1).item() <= self.layer_drop):
+            x = layer(x)
+    return x
 
 
 def normal(y: torch.Tensor, **settings: Any) -> torch.Tensor:
@@ -336,11 +263,6 @@ def normal(y: torch.Tensor, **settings: Any) -> torch.Tensor:
             lambda s, y: scaled(y, s.layer.weight),
             "function compiled by torch.jit.script reads a number .*'0.layer.weight'.* torch.where instead of `if` in",
             lambda s, y: torch.where(s.layer.weight.sum() > 0.5, y * s.layer.weight.sum(), y),
-        ),
-        (
-            lambda s, y: normal(y, validate_args=True),
-            "a distribution looks into its parameters or samples to validate them. Pass validate_args=False",
-            lambda s, y: normal(y, validate_args=False),
         ),
         (
             lambda s, y: normal(y.detach().round(), validate_args=True) + y,
@@ -361,9 +283,13 @@ def test_what_looks_into_a_tensor_is_named_with_advice_that_works(forward, words
 
 
 def test_a_layer_drop_that_is_0_already_is_not_advised_again():
+    def made(layer_drop: float) -> nn.Module:
+        return Made(skipping, layers=nn.ModuleList([linear(), nn.Dropout(0.5)]), layer_drop=layer_drop)
+
     with pytest.raises(CaptureError, match=r"layerdrop=0\.0"):
-        rx.capture(nn.Sequential(Skipping(0.1)), (x(),))
-    for model, part in [((skipping := Skipping(0.0)), skipping), (nn.Sequential(skipping), skipping)]:
+        rx.capture(nn.Sequential(made(0.1)), (x(),))
+    part: Any = made(0.0)
+    for model in (part, nn.Sequential(part)):
         part.training = True
         with pytest.raises(CaptureError, match=r"although layer_drop is 0 already.*training = False on this") as caught:
             rx.capture(model, (x(),))
@@ -374,42 +300,30 @@ def test_a_layer_drop_that_is_0_already_is_not_advised_again():
 
 
 def test_copies_of_parameters_are_refused_and_stacks_of_them_have_gradients():
-    class Ensemble(nn.Module):
-        def __init__(self, copied: bool) -> None:
-            super().__init__()
-            self.models, self.copied = nn.ModuleList(linear() for _ in range(3)), copied
+    def ensemble(self: Any, x: torch.Tensor) -> torch.Tensor:
+        if self.copied:
+            stacked = torch.func.stack_module_state([*self.models])[0]
+        else:
+            every = [dict(model.named_parameters()) for model in self.models]
+            stacked = {name: torch.stack([one[name] for one in every]) for name in every[0]}
+        return torch.vmap(lambda p, x: torch.func.functional_call(self.models[0], p, (x,)), (0, None))(stacked, x)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            if self.copied:
-                stacked = torch.func.stack_module_state([*self.models])[0]
-            else:
-                every = [dict(model.named_parameters()) for model in self.models]
-                stacked = {name: torch.stack([one[name] for one in every]) for name in every[0]}
-            one = self.models[0]
-            return torch.vmap(lambda p, x: torch.func.functional_call(one, p, (x,)), (0, None))(stacked, x)
-
+    model: Any = Made(ensemble, models=nn.ModuleList(linear() for _ in range(3)), copied=True)
     with pytest.raises(CaptureError, match=r"on no parameter of the model .*stack_module_state makes.* torch.stack"):
-        rx.capture(Ensemble(True), (x(),))
-    model = Ensemble(False)
+        rx.capture(model, (x(),))
+    model.copied = False
     rx.rematerialize(model, (x(),), budget="100%")(x()).sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
 def test_derivatives_in_forward_mode_that_a_plan_cannot_have_are_named_with_those_that_it_can():
-    class Curvature(nn.Linear):
-        def __init__(self, way: Callable[..., Any]) -> None:
-            super().__init__(4, 4)
-            self.way = (way,)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.way[0](lambda z: nn.Linear.forward(self, z).tanh().sum())(x).mean()
+    def curvature(way: Callable[..., Any]) -> Any:
+        return Made(lambda s, x: way(lambda z: s.layer(z).tanh().sum())(x).mean(), layer=nn.Linear(4, 4))
 
     given = x(4)
-    with pytest.raises(
-        ExecutionError, match=r"in forward mode.*jacrev\(jacrev\(f\)\) in place of torch\.func\.hessian"
-    ):
-        rx.rematerialize(Curvature(torch.func.hessian), (given,), budget="100%")
-    model = Curvature(lambda f: torch.func.jacrev(torch.func.jacrev(f)))
+    with pytest.raises(ExecutionError, match=r"in forward mode.*jacrev\(jacrev\(f\)\) in place of torch\.func\.hes"):
+        rx.rematerialize(curvature(torch.func.hessian), (given,), budget="100%")
+    model = curvature(lambda f: torch.func.jacrev(torch.func.jacrev(f)))
     rx.rematerialize(model, (given,), budget="100%")(given).backward()
-    (expected,) = torch.autograd.grad(model(given), [model.weight])
-    torch.testing.assert_close(model.weight.grad, expected, rtol=0, atol=0)
+    (expected,) = torch.autograd.grad(model(given), [model.layer.weight])
+    assert torch.equal(model.layer.weight.grad, expected)

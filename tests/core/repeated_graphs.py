@@ -73,10 +73,7 @@ class Network:
 def transformer(layers: int, unlike: tuple[int, ...] = (), costs: dict[int, float] | None = None) -> Graph:
     """A transformer of ``layers`` blocks of 14 operations and 18 of the backward pass; it has 32 layers + 5 operations.
 
-    Args:
-        layers: blocks.
-        unlike: numbers of blocks whose `gelu` writes another number of bytes.
-        costs: by how much the costs of some blocks are multiplied.
+    In blocks ``unlike`` the others `gelu` writes another number of bytes; ``costs`` multiply those of their blocks.
     """
     network = Network(f"transformer{layers}")
     mask = network.add("mask", (), 1, 1)

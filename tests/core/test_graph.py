@@ -1,6 +1,7 @@
-"""Graphs: validation at construction, and the graph file, version 1."""
+"""Graphs: the graph file, version 1, what fingerprints see, and what is refused by name."""
 
 import copy
+import dataclasses
 import json
 
 import pytest
@@ -9,154 +10,185 @@ from remat_explorer.errors import GraphError
 from remat_explorer.graph import Graph, Implementation, Operation, Value, operation
 from remat_explorer.graph.file import dump_graph
 from remat_explorer.instances import linear
+from remat_explorer.operation_details import Details
+
+HUGE = "9223372036854775808 bytes, more than 8192 TiB"
+NO_INPUT = "operation 2 ('g') overwrites a value that is none of its inputs"
+NOT_IN_PLACE = "operation 2 ('g') has an in_place flag that is not true"
 
 
-@pytest.fixture
-def document():
-    return json.loads(dump_graph(linear(3)))
+def whole() -> Graph:
+    """A graph with everything that a file can say."""
+    ways = (
+        Implementation((0,), (2,), 1.5, overwrites=None),
+        Implementation((0,), (2,), 0.5, 7, "only in place", overwrites=0, in_place=True, kinds=("memory",)),
+        Implementation((0, 1), (2,), 2.5, 7, "bits", tolerance=4e-7, kinds=("masks", "by hand")),
+    )
+    operations = (
+        operation("f", "forward", [], [0], 0.25, workspace=3),
+        Operation("mask", "forward", (Implementation((0,), (1,), 0.5),), optional=True),
+        Operation("g", "forward", ways, details=Details("features.3", "conv2d + relu", ("8x64",), "net.py:42")),
+        operation("h", "backward", [2], [3], 1.0),
+    )
+    values = (Value("x", 4), Value("mask", 1), Value("y", 4), Value("w.grad", 8, persistent=True))
+    return Graph("whole", values, operations, resident_bytes=16)
 
 
-def refused(document) -> str:
+DOCUMENT = json.loads(dump_graph(whole(), details=True))
+
+
+def refused(document: object) -> str:
     with pytest.raises(GraphError) as caught:
         Graph.from_document(document)
     return str(caught.value)
 
 
-def test_round_trip_keeps_every_field_and_the_fingerprint(tmp_path):
-    graph = Graph(
-        "two ways",
-        (Value("x", 4), Value("w.grad", 8, persistent=True)),
-        (
-            operation("f", "forward", [], [0], 0.25, workspace=3),
-            Operation(
-                "g",
-                "backward",
-                (Implementation((0,), (1,), 1.5), Implementation((), (1,), 2.5, 7, "recomputed")),
-            ),
-        ),
-        resident_bytes=16,
-    )
+def test_a_round_trip_keeps_every_field_and_the_fingerprint(tmp_path, data):
+    assert Graph.load(data / "graphs" / "linear8.json") == linear(8)
+    graph = whole()
     graph.save(tmp_path / "graph.json")
     again = Graph.load(tmp_path / "graph.json")
     assert again == graph
     assert again.sha256 == graph.sha256
+    assert [node.details for node in again.operations] == [node.details for node in graph.operations]
+    assert again.kinds == ("masks", "by hand", "memory")  # that of capture first
     assert again.has_choices
     assert not linear(2).has_choices
 
 
-def test_reference_file_of_the_chain_is_the_chain_built_here(data):
-    assert Graph.load(data / "graphs" / "linear8.json") == linear(8)
+def test_a_file_says_only_what_is_not_usual():
+    usual = {"name", "phase", "implementations", "inputs", "outputs", "cost", "workspace"}
+    for node in json.loads(dump_graph(linear(8)))["operations"]:
+        assert node.keys() | node["implementations"][0].keys() == usual
+    nodes = DOCUMENT["operations"]
+    assert ["optional" in node for node in nodes] == [False, True, False, False]
+    for key, stated in (("overwrites", [0, 1, 0]), ("in_place", [0, 1, 0]), ("tolerance", [0, 0, 1])):
+        assert [key in way for way in nodes[2]["implementations"]] == stated
+    assert ["details" in node for node in nodes] == [False, False, True, False]
 
 
-def test_a_cost_of_1_and_a_cost_of_1_0_are_the_same_graph(document):
+def test_whole_costs_are_the_same_as_floats():
+    document = json.loads(dump_graph(linear(3)))
     for node in document["operations"]:
         node["implementations"][0]["cost"] = 1
     assert Graph.from_document(document).sha256 == linear(3).sha256
-
-
-def test_an_integer_cost_that_no_float_has_is_the_nearest_one(document):
-    document["operations"][1]["implementations"][0]["cost"] = 2**53 + 1
+    document["operations"][1]["implementations"][0]["cost"] = 2**53 + 1  # no float has it: the nearest one
     graph = Graph.from_document(document)
     assert graph.operations[1].default.cost == 2.0**53
     assert Graph.from_document(json.loads(dump_graph(graph))) == graph
 
 
-def test_a_cycle_is_refused_and_the_operations_are_named(document):
-    document["operations"][0]["implementations"][0]["inputs"] = [2]
-    assert "operation 'v0' (number 0) reads 'v2', which 'v2' (number 2) produces: a cycle" in refused(document)
-
-
-def test_an_operation_that_reads_its_own_output_is_refused(document):
-    document["operations"][1]["implementations"][0]["inputs"] = [1]
-    assert "reads 'v1', which 'v1' (number 1) produces" in refused(document)
+def test_neither_fingerprints_nor_equality_see_details_and_the_structure_sees_no_kinds():
+    graph = whole()
+    plain = dataclasses.replace(
+        graph, operations=tuple(dataclasses.replace(node, details=None) for node in graph.operations)
+    )
+    assert (plain, plain.sha256, plain.structure) == (graph, graph.sha256, graph.structure)
+    document = copy.deepcopy(DOCUMENT)
+    for node in document["operations"]:
+        for way in node["implementations"]:
+            way.pop("kinds", None)
+    kindless = Graph.from_document(document)
+    assert kindless.structure == graph.structure
+    assert kindless.sha256 != graph.sha256
 
 
 @pytest.mark.parametrize("key", ["format", "version", "name", "resident_bytes", "values", "operations"])
-def test_every_missing_key_of_the_file_is_named(document, key):
-    del document[key]
-    assert f"lacks the key {key!r}" in refused(document)
+def test_every_missing_key_of_the_file_is_named(key):
+    assert f"lacks the key {key!r}" in refused({name: DOCUMENT[name] for name in DOCUMENT if name != key})
 
 
-def test_a_missing_key_of_a_value_is_named_with_the_entry(document):
-    del document["values"][2]["bytes"]
-    assert refused(document) == """value 2 lacks the key 'bytes': {"name": "v2", "persistent": false}"""
+GONE = object()
 
 
-def test_an_unknown_key_of_an_implementation_is_named(document):
-    document["operations"][1]["implementations"][0]["flops"] = 3
-    message = refused(document)
-    assert "unknown key 'flops'" in message
-    assert "operation 1 ('v1')" in message
+def changed(path: str, entry: object) -> dict:
+    """The document with one entry changed, or gone; ``path`` names keys and numbers with dots between them."""
+    document = copy.deepcopy(DOCUMENT)
+    *way, last = [int(key) if key.isdigit() else key for key in path.split(".")]
+    place = document
+    for key in way:
+        place = place[key]
+    if entry is GONE:
+        del place[last]
+    else:
+        place[last] = entry
+    return document
 
 
-@pytest.mark.parametrize("size", [-5, 1.5, "8", None, True])
-def test_a_size_that_is_no_number_of_bytes_is_quoted(document, size):
-    document["values"][1]["bytes"] = size
-    message = refused(document)
-    assert "value 1" in message
-    assert json.dumps(size) in message
+F, G = "operations.0.implementations.0", "operations.2.implementations"
 
 
-@pytest.mark.parametrize(("key", "entry"), [("cost", -1), ("cost", "fast"), ("workspace", -1), ("workspace", 0.5)])
-def test_a_cost_or_workspace_below_zero_is_quoted(document, key, entry):
-    document["operations"][2]["implementations"][0][key] = entry
-    message = refused(document)
-    assert "operation 2 ('v2')" in message
-    assert json.dumps(entry) in message
+@pytest.mark.parametrize(
+    ("path", "entry", "message"),
+    [
+        ("format", "remat-explorer/solution", "the format is 'remat-explorer/solution'"),
+        ("format", [[]], "the format is none of ours"),
+        ("version", 2, "version 2 of 'remat-explorer/graph' is not readable here; expected version 1"),
+        ("version", {}, "version {}"),
+        ("name", "\ud800", r'half of a surrogate pair, which is no text: "\ud800"'),
+        ("resident_bytes", 2**63, HUGE),
+        ("capture", {"implementations": [[]]}, "'contract'"),
+        ("values.0", json.loads("[" * 900 + "]" * 900), "value 0 is not a JSON object: [[["),
+        ("values.0.bytes", GONE, """value 0 lacks the key 'bytes': {"name": "x", "persistent": false}"""),
+        *(("values.1.bytes", entry, json.dumps(entry)) for entry in (-5, 1.5, "8", None, True)),
+        ("values.0.bytes", 2**63, HUGE),
+        ("values.0.name", "a\udc80", r'half of a surrogate pair, which is no text: "a\udc80"'),
+        ("operations.0.phase", [], "phase []"),
+        *(("operations.1.optional", entry, "not true") for entry in (False, 1, "yes")),
+        (f"{F}.flops", 3, "unknown key 'flops'"),
+        *(
+            (f"{F}.cost", entry, "operation 0 ('f'): the cost is not a number of at least 0")
+            for entry in (-1, "fast", True, float("nan"), float("inf"), 10**400)
+        ),
+        (f"{F}.workspace", 0.5, "0.5"),
+        (f"{F}.workspace", 2**63, HUGE),
+        (f"{F}.inputs", [2], "operation 'f' (number 0) reads 'y', which 'g' (number 2) produces: a cycle"),
+        (f"{F}.inputs", [0], "reads 'x', which 'f' (number 0) produces"),
+        (f"{F}.inputs", [10**30], "names value 1000000000000000000000000000000 of 4"),
+        (f"{F}.outputs", [0, 3], "value 'w.grad' is produced by 'f' and by 'h'"),
+        (f"{F}.outputs", [], "value 'x' is produced by no operation"),
+        (f"{G}.2.tolerance", -1, "('g'): the tolerance is not a number of at least 0: -1"),
+        (f"{G}.2.kinds", [], "empty list"),
+        (f"{G}.2.kinds", "masks", "not a list"),
+        (f"{G}.2.kinds", [3], "not a string"),
+        (f"{G}.2.kinds", ["a", "a"], "'a', 'a'"),
+        (f"{G}.2.kinds", [""], "empty"),
+        *((f"{G}.1.overwrites", entry, NO_INPUT) for entry in (None, True, 2, 99, -1, "y", 1.5, [1], {})),
+        *((f"{G}.1.in_place", entry, NOT_IN_PLACE) for entry in (None, False, 1, "true", [True])),
+        ("operations.2.details.line", GONE, "the details of operation 2 lacks the key 'line'"),
+        ("operations.2.details.path", "/home", "unknown key 'path'"),
+        ("operations.2.details.module", 3, "the module of operation 2 is not a string: 3"),
+        ("operations.2.details.shapes", [[8]], "a shape of operation 2 is not a string"),
+        ("operations.2.details.shapes", "8x64", "the shapes of operation 2 is not a list"),
+    ],
+)
+def test_what_is_wrong_with_an_entry_is_said_with_its_place(path, entry, message):
+    assert message in refused(changed(path, entry))
 
 
-@pytest.mark.parametrize("cost", [float("nan"), float("inf")])
-def test_a_cost_that_is_not_finite_is_refused(document, cost):
-    document["operations"][2]["implementations"][0]["cost"] = cost
-    assert "cost" in refused(document)
+def test_sums_beyond_all_numbers_are_refused():
+    dear, large = copy.deepcopy(DOCUMENT), json.loads(dump_graph(linear(2)))
+    for k in (0, 1):
+        dear["operations"][k]["implementations"][0]["cost"] = 1e308
+        large["values"][3 * k]["bytes"] = 2**52
+    assert "with 4 runs of each operation: 'f' 1e+308, 'mask' 1e+308" in refused(dear)
+    assert "more than 8192 TiB" in refused(large)
 
 
-def test_another_version_is_refused_by_name(document):
-    document["version"] = 2
-    assert refused(document) == "version 2 of 'remat-explorer/graph' is not readable here; expected version 1"
-
-
-def test_another_format_is_refused_by_name(document):
-    document["format"] = "remat-explorer/solution"
-    assert "the format is 'remat-explorer/solution'" in refused(document)
-
-
-def test_a_value_with_two_producers_is_refused(document):
-    document["operations"][2]["implementations"][0]["outputs"] = [1, 2]
-    assert "value 'v1' is produced by 'v1' and by 'v2'" in refused(document)
-
-
-def test_a_value_without_a_producer_is_refused(document):
-    document["values"].append({"name": "orphan", "bytes": 1, "persistent": False})
-    assert "value 'orphan' is produced by no operation" in refused(document)
-
-
-def test_a_value_id_that_does_not_exist_is_refused(document):
-    document["operations"][2]["implementations"][0]["inputs"] = [99]
-    assert "names value 99" in refused(document)
-
-
-@pytest.mark.parametrize("content", ["[]", "3", '"graph"'])
-def test_a_file_that_is_no_object_is_quoted(tmp_path, content):
-    path = tmp_path / "graph.json"
-    path.write_text(content)
-    with pytest.raises(GraphError, match="is not a JSON object"):
-        Graph.load(path)
-
-
-def test_a_file_that_is_no_json_says_where_it_stops(tmp_path):
-    path = tmp_path / "graph.json"
-    path.write_text('{"format": ')
-    with pytest.raises(GraphError, match="line 1 column"):
-        Graph.load(path)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path):
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[]", "is not a JSON object"),
+        ('{"format": ', "line 1 column"),
+        ('{"format": NaN}', "NaN, which is no number in JSON"),
+        ("[" * 200_000 + "]" * 200_000, "nested too deep"),
+        ("1" * 5000, "not a JSON file"),
+        ("", "not a JSON file"),
+    ],
+)
+def test_a_file_that_holds_no_object_says_what_it_is(tmp_path, content, message):
     with pytest.raises(GraphError, match="No such file"):
-        Graph.load(tmp_path / "missing.json")
-
-
-def test_parsing_never_changes_the_document(document):
-    before = copy.deepcopy(document)
-    Graph.from_document(document)
-    assert document == before
+        Graph.load(tmp_path / "graph.json")
+    (tmp_path / "graph.json").write_text(content)
+    with pytest.raises(GraphError, match=message):
+        Graph.load(tmp_path / "graph.json")

@@ -1,16 +1,28 @@
-"""Schedules: the rules (1b) to (1e), cost, and U against hand-made and reference answers."""
+"""Schedules and their plans: rules, cost, U and frees against hand-made and reference answers; plans are made once."""
 
+from __future__ import annotations
+
+import dataclasses
+import gc
 import json
+import sys
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from remat_explorer.checker import check
+from remat_explorer import plan as plans
+from remat_explorer.checker import check, replay
+from remat_explorer.claims import Status
 from remat_explorer.errors import ScheduleError
 from remat_explorer.graph import Graph, Implementation, Operation, Value, operation
 from remat_explorer.instances import linear
-from remat_explorer.plan import Compute
+from remat_explorer.memoize import memoize_by_identity
+from remat_explorer.plan import Compute, Free, Plan
 from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.base import checkpoint_all
+from remat_explorer.solvers.solution import Solution
 
 
 def keep_everything(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
@@ -26,7 +38,6 @@ def matrix(rows) -> np.ndarray:
     return np.array([[int(digit) for digit in row] for row in rows])
 
 
-@pytest.fixture
 def training_step() -> Graph:
     """Forward with a mask, backward with a persistent gradient; workspace in both."""
     return Graph(
@@ -53,81 +64,48 @@ def test_every_reference_optimum_of_the_chains_passes_the_checker(data):
     assert len(entries) == 20
 
 
-def test_U_of_a_step_with_workspace_and_persistent_values_by_hand(training_step):
-    checked = check(training_step, *keep_everything(training_step))
+def test_U_of_a_step_with_workspace_and_persistent_values_by_hand():
+    graph = training_step()
+    checked = check(graph, *keep_everything(graph))
     # dropout: 10 + 2 + workspace 4; loss: + 1; grad: 10 + 2 + 1 + 5 + workspace 7
     assert np.diag(checked.schedule.U).tolist() == [116, 113, 125]
+    assert checked.schedule.U[1].tolist() == [112, 113, 113]  # where an operation does not run: what is held
     assert checked.peak == checked.U_peak == 125
     assert checked.cost == 6.0
-
-
-def test_U_where_an_operation_does_not_run_is_what_is_held(training_step):
-    U = check(training_step, *keep_everything(training_step)).schedule.U
-    assert U[1].tolist() == [112, 113, 113]
+    assert check(graph, *keep_everything(graph), budget=125).peak == 125
+    with pytest.raises(ScheduleError, match=r"stage 2 needs 125 B, above the budget of 124 B"):
+        check(graph, *keep_everything(graph), budget=124)
 
 
 def test_a_recomputed_persistent_value_keeps_its_first_version():
-    graph = Graph(
-        "twice",
-        (Value("x", 4), Value("statistics", 3, persistent=True), Value("y", 2)),
-        (
-            operation("norm", "forward", [], [0, 1], 1.0),
-            operation("middle", "forward", [0], [2], 1.0),
-            operation("last", "backward", [0], [], 1.0),
-        ),
+    operations = (
+        operation("norm", "forward", [], [0, 1], 1.0),
+        operation("middle", "forward", [0], [2], 1.0),
+        operation("last", "backward", [0], [], 1.0),
     )
-    R = matrix(["100", "010", "101"])
-    S = matrix(["000", "110", "010"])
-    checked = check(graph, R, S)
+    graph = Graph("twice", (Value("x", 4), Value("statistics", 3, persistent=True), Value("y", 2)), operations)
+    checked = check(graph, matrix(["100", "010", "101"]), matrix(["000", "110", "010"]))
     assert checked.schedule.U[2].tolist() == [10, 7, 7]  # the statistics that are there, and a second copy
     assert [s.drops for s in checked.plan.statements if isinstance(s, Compute)] == [(), (), (1,), ()]
     assert checked.peak == 10
 
 
-def test_the_first_violation_is_named_in_words():
-    graph = linear(2)
+@pytest.mark.parametrize(
+    ("graph", "which", "cell", "message"),
+    [
+        (linear(2), "S", (3, 1), "stage 3 computes 'v3' but its input 'v1' is neither"),
+        (linear(2), "S", (2, 4), "'v4' is retained into stage 2, but stage 1 neither computes nor retains"),
+        (linear(2), "S", (0, 0), "stage 0 starts with 'v0' in memory"),
+        (linear(2), "R", (4, 4), "'v4' is never computed"),
+        (training_step(), "S", (2, 2), "stage 2 drops the persistent value 'loss'"),
+    ],
+)
+def test_a_violation_is_named_in_words(graph, which, cell, message):
     R, S = keep_everything(graph)
-    S[3, 1] = 0
-    with pytest.raises(ScheduleError, match="stage 3 computes 'v3' but its input 'v1' is neither"):
+    turned = {"R": R, "S": S}[which]
+    turned[cell] = 1 - turned[cell]
+    with pytest.raises(ScheduleError, match=message):
         check(graph, R, S)
-
-
-def test_retaining_what_was_never_there_is_named():
-    graph = linear(2)
-    R, S = keep_everything(graph)
-    S[2, 4] = 1
-    with pytest.raises(ScheduleError, match="'v4' is retained into stage 2, but stage 1 neither computes nor retains"):
-        check(graph, R, S)
-
-
-def test_memory_before_the_first_stage_is_empty():
-    graph = linear(2)
-    R, S = keep_everything(graph)
-    S[0, 0] = 1
-    with pytest.raises(ScheduleError, match="stage 0 starts with 'v0' in memory"):
-        check(graph, R, S)
-
-
-def test_a_schedule_without_its_last_operation_is_refused():
-    graph = linear(2)
-    R, S = keep_everything(graph)
-    R[4, 4] = 0
-    with pytest.raises(ScheduleError, match="'v4' is never computed"):
-        check(graph, R, S)
-
-
-def test_a_dropped_persistent_value_is_named(training_step):
-    R, S = keep_everything(training_step)
-    S[2, 2] = 0
-    with pytest.raises(ScheduleError, match="stage 2 drops the persistent value 'loss'"):
-        check(training_step, R, S)
-
-
-def test_a_budget_that_is_exceeded_by_one_byte_is_refused(training_step):
-    R, S = keep_everything(training_step)
-    assert check(training_step, R, S, budget=125).peak == 125
-    with pytest.raises(ScheduleError, match=r"stage 2 needs 125 B, above the budget of 124 B"):
-        check(training_step, R, S, budget=124)
 
 
 @pytest.mark.parametrize("R", [np.zeros((5, 4)), np.full((5, 5), 2), np.full((5, 5), -1)])
@@ -137,14 +115,11 @@ def test_a_matrix_of_wrong_shape_or_content_is_refused(R):
 
 
 def test_the_implementation_decides_inputs_outputs_and_cost():
-    graph = Graph(
-        "ways",
-        (Value("x", 4), Value("mask", 1), Value("g", 4)),
-        (
-            Operation("relu", "forward", (Implementation((), (0,), 1.0), Implementation((), (0, 1), 1.5))),
-            Operation("grad", "backward", (Implementation((0,), (2,), 1.0), Implementation((1,), (2,), 1.0))),
-        ),
+    operations = (
+        Operation("relu", "forward", (Implementation((), (0,), 1.0), Implementation((), (0, 1), 1.5))),
+        Operation("grad", "backward", (Implementation((0,), (2,), 1.0), Implementation((1,), (2,), 1.0))),
     )
+    graph = Graph("ways", (Value("x", 4), Value("mask", 1), Value("g", 4)), operations)
     slim = Schedule(graph, matrix(["20", "02"]), matrix(["000", "010"]))
     assert slim.violation() is None
     assert slim.cost == 2.5
@@ -162,9 +137,142 @@ def test_compact_drops_what_serves_nothing():
     assert compact.R.sum() == graph.n
     assert not compact.S[4, 1]
     assert compact.recomputations == 0
+    assert compact.is_frontier_advancing
+    assert not Schedule(linear(1), matrix(["111", "000", "000"]), np.zeros((3, 3))).is_frontier_advancing
 
 
-def test_frontier_advancing_schedules_are_told_from_others():
-    graph = linear(1)
-    assert Schedule(graph, np.eye(3), np.zeros((3, 3))).is_frontier_advancing
-    assert not Schedule(graph, matrix(["111", "000", "000"]), np.zeros((3, 3))).is_frontier_advancing
+EVERYTHING = [(k, k, 1) for k in range(5)]
+
+
+def random_schedule(layers: int, seed: int) -> Schedule:
+    """Values retained at random, and the fewest recomputations that make it valid."""
+    graph, rng = linear(layers), np.random.default_rng(seed)
+    n = graph.n
+    R, S = np.eye(n, dtype=int), np.tril(rng.random((n, n)) < 0.4, -1).astype(int)
+    for t in range(n):
+        for k in range(t, -1, -1):
+            if t + 1 < n and S[t + 1, k] and not S[t, k]:
+                R[t, k] = 1
+            if R[t, k]:
+                for v in graph.inputs(k):
+                    R[t, v] |= not S[t, v]
+    return Schedule(graph, R, S)
+
+
+def test_the_plan_never_peaks_above_U_and_replays_to_its_own_prediction():
+    for seed in range(40):
+        schedule = random_schedule(6, seed)
+        found = check(schedule.graph, schedule.R, schedule.S)
+        assert replay(found.plan) == (schedule.cost, found.plan.timeline.peak)
+        assert found.peak <= found.U_peak
+        compact = schedule.compact()
+        assert check(compact.graph, compact.R, compact.S).peak <= found.peak
+        assert compact.cost <= schedule.cost
+
+
+def test_a_value_is_freed_right_after_its_last_use():
+    plan = Plan.from_sequence(linear(2), EVERYTHING)
+    frees = {s.value: i for i, s in enumerate(plan.statements) if isinstance(s, Free)}
+    computes = {s.operation: i for i, s in enumerate(plan.statements) if isinstance(s, Compute)}
+    assert frees[0] > computes[4]
+    assert computes[3] < frees[1] < computes[4]
+    timeline = Plan.from_sequence(linear(1), [(0, 0, 1), (1, 1, 1), (2, 2, 1)]).timeline
+    assert timeline.during.tolist() == [1, 2, 3, 3, 2, 1]  # outputs are counted before inputs are freed
+    assert timeline.after.tolist() == [1, 2, 3, 2, 1, 0]
+    assert timeline.peak_statement == 2
+
+
+def test_a_recomputation_replaces_the_version_before_it():
+    plan = Plan.from_sequence(linear(2), [(0, 0, 1), (1, 1, 1), (2, 2, 1), (3, 3, 1), (4, 0, 1), (4, 4, 1)])
+    kinds = [(s.operation, s.first) if isinstance(s, Compute) else -s.value for s in plan.statements]
+    assert kinds.index(0) < kinds.index((0, False))  # v0 is freed before it is computed again
+    assert plan.text(plan.statements[0]) == "compute v0"
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (lambda s: s[1:], "without 'v0' in memory"),
+        (lambda s: (*s, Free(4, 0)), "frees 'v0', which is not held"),
+        (lambda s: s[:-1], "never frees"),
+        (lambda s: (s[0], *s), "overwrites 'v0', which is still held"),
+        (lambda s: (dataclasses.replace(s[0], first=False), *s[1:]), "mislabels the first run of 'v0'"),
+    ],
+)
+def test_the_checker_finds_a_broken_plan(broken, message):
+    with pytest.raises(ScheduleError, match="statement 1 computes 'v2' but its input 'v1' was never computed"):
+        Plan.from_sequence(linear(2), [(0, 0, 1), (1, 2, 1)])
+    plan = Plan.from_sequence(linear(2), EVERYTHING)
+    with pytest.raises(ScheduleError, match=message):
+        replay(Plan(plan.graph, broken(plan.statements)))
+
+
+GRAPH = linear(2)
+
+
+class Thing:
+    """Something that can be referred to weakly, and equals every other."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_equal_objects_are_told_apart_and_so_is_one_in_the_place_of_another():
+    asked = []
+    number = memoize_by_identity(lambda thing: asked.append(1) or len(asked))
+    first, second = Thing(), Thing()
+    assert (number(first), number(second), number(first)) == (1, 2, 1)
+    for expected in range(3, 50):
+        assert number(Thing()) == expected  # each dies at once, and the next may have its id
+
+
+def test_an_object_may_outlive_the_names_of_the_module(monkeypatch: pytest.MonkeyPatch):
+    said: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+    number = memoize_by_identity(lambda thing: 1)
+    thing = Thing()
+    number(thing)
+    monkeypatch.setattr("remat_explorer.memoize._forget", None)  # as at the end of the process
+    del thing
+    gc.collect()
+    assert said == []
+
+
+def fresh() -> Schedule:
+    return checkpoint_all(GRAPH)
+
+
+def test_whoever_has_a_schedule_shares_its_plan() -> None:
+    schedule = fresh()
+    solutions = [Solution(GRAPH, name, Status.FEASIBLE, 99, schedule, None, 0.0) for name in ("one", "another")]
+    with ThreadPoolExecutor(8) as pool:
+        found = [*pool.map(lambda _: Plan.of(schedule), range(64)), *(solution.plan for solution in solutions)]
+    assert all(plan is found[0] for plan in found)
+    assert Plan.of(fresh()) is not found[0]
+
+
+def test_neither_schedule_nor_plan_outlives_those_who_need_them() -> None:
+    schedule = fresh()
+    gone = weakref.ref(schedule), weakref.ref(Plan.of(schedule))
+    assert Plan.peak_of(schedule) == Plan.of(schedule).peak
+    del schedule
+    gc.collect()
+    assert [reference() for reference in gone] == [None, None]
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MOST_PLANS", 2), ("MOST_STATEMENTS", 2 * 10)])
+def test_the_plan_asked_for_longest_ago_is_forgotten_first(monkeypatch, limit, value) -> None:
+    monkeypatch.setattr(plans, limit, value)
+    schedules = [fresh() for _ in range(3)]
+    assert len(Plan.of(schedules[0]).statements) == 10
+    made = [Plan.of(schedule) for schedule in schedules[:2]]
+    assert Plan.of(schedules[0]) is made[0]
+    made.append(Plan.of(schedules[2]))
+    assert [Plan.of(schedules[k]) is made[k] for k in (0, 2, 1)] == [True, True, False]
+    peak = Plan.peak_of(schedules[2])
+    for schedule in schedules[:2]:
+        Plan.of(schedule)  # that of the third is forgotten, but not its peak
+    monkeypatch.setattr(Plan, "from_sequence", None)
+    assert Plan.peak_of(schedules[2]) == peak

@@ -12,7 +12,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations, Retained, memory_before
 from tests.solvers.monet.choice_graphs import random_graph
 
-GRAPHS = [random_graph(seed) if seed % 4 else linear(1 + seed % 7) for seed in range(40)]
+GRAPHS = [random_graph(seed) if seed % 4 else linear(1 + seed % 7) for seed in range(24)]
 
 
 def drawn(graph: Graph, seed: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
@@ -138,11 +138,9 @@ def test_the_leanest_schedule_retains_nothing_that_could_go():
     ("computations", "retained", "complaint"),
     [
         ([(0, 0, 1), (5, 1, 1)], [], "computations must be ascending"),
-        ([(0, 3, 1)], [], "computations must be ascending"),
         ([(0, 0, 1), (0, 0, 1)], [], "computations must be ascending"),
         ([(0, 0, 2)], [], "'v0' has no implementation 2"),
         ([(0, 0, 1)], [(0, 1, 3)], "runs of retained values"),
-        ([(0, 0, 1)], [(3, 1, 1)], "runs of retained values"),
         ([(0, 0, 1)], [(0, 1, 1), (0, 2, 2)], "runs of retained values"),
     ],
 )

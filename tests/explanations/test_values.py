@@ -38,6 +38,8 @@ def test_a_kept_value_is_worth_what_would_have_to_run_without_it(schedule):
     found = explain_value(schedule, Plan.of(schedule), 5, 2)
     assert found.sentence == "Kept: recomputing it would run 3 operations, cost 3, before v6 needs it in stage 6."
     assert (found.kind, found.operations, found.cost) == (Standing.KEPT, (0, 1, 2), 3.0)
+    led = [word for word in found.words if isinstance(word, Mention)]
+    assert led == [Mention("v6", value=6, stage=6), Mention("stage 6", stage=6)]
 
 
 def test_the_next_reader_and_the_reads_after_it_are_counted(schedule):
@@ -56,9 +58,6 @@ def test_a_recomputed_value_says_for_whom_and_what_keeping_it_would_have_meant(s
         "is 1 B above the budget, 4 B."
     )
     assert found.operations == (0, 1)
-
-
-def test_keeping_is_judged_by_the_budget_where_there_is_one_and_else_by_the_peak(schedule):
     assert why(schedule, 7, 0).endswith("which is 1 B above the peak of this plan, 4 B.")
     assert why(schedule, 7, 0, budget=5).endswith(
         "would hold 1 B more and reach 5 B at stage 5: by itself that is within the budget, 5 B."
@@ -70,18 +69,8 @@ def test_keeping_is_judged_by_the_budget_where_there_is_one_and_else_by_the_peak
     [
         (2, 5, Standing.LATER, "Not computed yet: v5 computes it in stage 5."),
         (6, 4, Standing.DONE, "Not needed any more: v5 was the last to read it, in stage 5."),
-        (
-            4,
-            1,
-            Standing.BETWEEN,
-            "Not in memory now: freed in stage 2, computed again in stage 7 for v7 (2 operations, ",
-        ),
-        (
-            1,
-            1,
-            Standing.COMPUTED,
-            "Computed here for the first time, by v1. v2 is the last to read it, in stage 2; then ",
-        ),
+        (4, 1, Standing.BETWEEN, "Not in memory now: freed in stage 2, computed again in stage 7 for v7 (2 op"),
+        (1, 1, Standing.COMPUTED, "Computed here for the first time, by v1. v2 is the last to read it, in stage 2; "),
         (8, 8, Standing.COMPUTED, "Computed here for the first time, by v8. Nothing reads it, so it is freed at once."),
     ],
 )
@@ -91,7 +80,7 @@ def test_every_way_to_stand_has_its_sentence(schedule, stage, value, kind, sente
     assert found.sentence.startswith(sentence)
 
 
-def test_what_is_kept_for_nobody_is_called_so(schedule):
+def test_what_is_kept_for_nobody_or_never_computed_is_called_so(schedule):
     S = schedule.S.copy()
     S[6, 3] = 1  # v3 was read for the last time in stage 5
     idle = Schedule(schedule.graph, schedule.R, S)
@@ -100,22 +89,12 @@ def test_what_is_kept_for_nobody_is_called_so(schedule):
     assert found.sentence == (
         "S keeps it, but nothing reads it any more: the plan has freed it in stage 5, so it takes no memory."
     )
-
-
-def test_a_checkpoint_that_is_computed_anew_before_anyone_reads_it_is_not_needed(schedule):
     S = schedule.S.copy()
     S[2:7, 0] = 1  # kept until stage 7, which computes v0 again
     idle = Schedule(schedule.graph, schedule.R, S)
     assert "before it is computed again in stage 7" in why(idle, 4, 0)
-
-
-def test_a_value_that_is_never_computed_is_called_so():
-    graph = linear(1)
-    R = np.eye(3, dtype=int)
-    R[2, 2] = 0
-    assert why(Schedule(graph, R, np.zeros((3, 3))), 1, 2) == (
-        "Never computed: nothing that must be computed needs it."
-    )
+    never = Schedule(linear(1), np.diag([1, 1, 0]), np.zeros((3, 3)))
+    assert why(never, 1, 2) == "Never computed: nothing that must be computed needs it."
 
 
 def gradients() -> Schedule:
@@ -142,18 +121,7 @@ def test_persistent_values_say_what_they_are_and_that_they_stay():
         "A result of the training step: it stays to the end. Next, w gradient reads it in this stage."
     )
     assert "A parameter's gradient: it stays to the end." in why(schedule, 2, 2)
-
-
-def test_costs_that_are_seconds_are_written_as_seconds():
-    assert "1 operation, 250 ms, before w gradient needs it" in why(gradients(), 2, 0)
-
-
-def test_names_in_a_sentence_lead_to_the_value_and_stage_of_what_they_name(schedule):
-    words = explain_value(schedule, Plan.of(schedule), 5, 2).words
-    assert [word for word in words if isinstance(word, Mention)] == [
-        Mention("v6", value=6, stage=6),
-        Mention("stage 6", stage=6),
-    ]
+    assert "1 operation, 250 ms, before w gradient needs it" in why(schedule, 2, 0)  # costs that are seconds
 
 
 def test_operations_again_use_what_the_stage_computes_anyway(schedule):

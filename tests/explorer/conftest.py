@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import remat_explorer as rx
+from remat_explorer.explorer import State
 from remat_explorer.explorer.panels.panels import Panels
-from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.driver import Driver
 from remat_explorer.explorer.work.screen import show_schedule
 from tests.search_fixtures import compiled_search  # noqa: F401
@@ -37,12 +37,21 @@ def no_work_left_behind() -> Iterator[None]:
         assert driver.wait_for_sweep(60)
 
 
+@pytest.fixture(scope="session")
+def tight() -> rx.Solution:
+    """The eight-layer chain within 4 bytes: 9 recomputations."""
+    return rx.solve(rx.linear(8), budget=4)
+
+
+@pytest.fixture(scope="session")
+def keep(tight: rx.Solution) -> rx.Solution:
+    return rx.solve(tight.graph, "100%", "checkpoint-all")
+
+
 @pytest.fixture
-def state() -> State:
-    """The eight-layer chain with its optimum within 4 bytes on the screen."""
-    solution = rx.solve(rx.linear(8), budget=4)
-    found = State(graph=solution.graph, budget=4, checkpoint_all_peak=10)
-    show_schedule(found, solution.schedule, solution)
+def state(tight: rx.Solution) -> State:
+    found = State(graph=tight.graph, budget=4, checkpoint_all_peak=10)
+    show_schedule(found, tight.schedule, tight)
     return found
 
 

@@ -1,44 +1,34 @@
-"""Fields and buttons: tooltips, reasons for being disabled, options of strategies, and the methods behind them."""
+"""Fields and buttons: what they take, refuse and say; strategies, their options, and kinds of implementations."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from typing import Any
 
 import ipywidgets as w
+import numpy as np
 import pytest
+import torch
 
 import remat_explorer as rx
 from remat_explorer.errors import QuantityError, SolutionError, SolverError, UnknownNameError
+from remat_explorer.explanations import explain_value
+from remat_explorer.explorer import State
 from remat_explorer.explorer.app import ExplorerPage
 from remat_explorer.explorer.budget_view import BudgetSlider, BudgetView
-from remat_explorer.explorer.controls import Controls
-from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.controls import Controls, parse_image
+from remat_explorer.explorer.implementations_view import ImplementationsView
+from remat_explorer.explorer.panels.case_view import compared_schedules
+from remat_explorer.explorer.panels.explain_panel import explanation_html
+from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.explorer.state.strategy_choice import default_implementations, unsuitable_strategies
+from remat_explorer.explorer.work import background_searches
+from remat_explorer.explorer.work.driver import Driver
 from remat_explorer.explorer.work.model_sources import ModelSources
 from remat_explorer.graph import Value, operation
-from remat_explorer.instances import linear
-from remat_explorer.solvers import STRATEGIES, checkpoint_all_peak, minimum_budget
-from remat_explorer.solvers.method import Support
-from tests.explorer.driven import driver_of, settled
+from remat_explorer.solvers import STRATEGIES, SolveJob, Support, minimum_budget
+from tests.explorer.driven import QUIET, driver_of, settled, solved
 from tests.figures.choices import chain_with_choices
-
-WATCHED = """
-import sys, threading
-importers = []
-class Watch:
-    def find_spec(self, name, path=None, target=None):
-        if name == "torch":
-            importers.append(threading.current_thread())
-sys.meta_path.insert(0, Watch())
-import remat_explorer as rx
-explorer = rx.Explorer("mlp", batch=64, measured_costs=False, sweep=False, improve=False)
-assert explorer.wait(300), "the model was not loaded"
-print("torch" in sys.modules, threading.main_thread() in importers)
-explorer.close()
-"""
 
 
 @pytest.fixture
@@ -59,34 +49,27 @@ def controls_of(driver: Any) -> Controls:
     return Controls(driver.state, driver, ModelSources(graph=driver.state.graph))
 
 
-def test_every_control_has_a_label_and_a_tooltip_of_its_own(chain: Any) -> None:
-    controls = controls_of(chain)
-    tooltips = [field.tooltip for _, field, _ in controls._fields.values()]
-    buttons = [controls.refresh, controls.solve, controls.cancel, controls.execute]
-    tooltips += [button.tooltip for button in buttons]
-    assert all(tooltips)
-    assert len(set(tooltips)) >= len(tooltips) - 1  # batch and image may both be fixed, for one reason
-    assert all(label for label, _, _ in controls._fields.values())
+def field_of(driver: Any, name: str) -> Any:
+    return controls_of(driver)._fields[name][1]
 
 
-def test_a_disabled_button_says_why(chain: Any) -> None:
-    controls = controls_of(chain)
-    assert controls.cancel.disabled
+def test_a_disabled_button_says_why_and_cancel_is_seen_while_there_is_something_to_cancel(chain: Any) -> None:
+    controls, state = controls_of(chain), chain.state
+    assert (controls.cancel.disabled, controls.cancel.layout.visibility) == (True, "hidden")
     assert controls.cancel.tooltip == "Nothing is under way"
     assert controls.execute.tooltip == "This is a graph without a module, so nothing can run."
-    chain.state.busy = "solving"
+    state.busy = "solving"
     assert controls.solve.disabled
     assert controls.solve.tooltip == "Wait until solving is done, or cancel it"
     assert not controls.cancel.disabled
-    chain.state.busy = ""
-    chain.state.improving = True
-    assert not controls.cancel.disabled
+    state.busy, state.improving = "", True
+    assert (controls.cancel.disabled, controls.cancel.layout.visibility) == (False, "visible")
     assert not controls.solve.disabled
-    chain.state.improving = False
+    state.improving = False
 
 
-def test_options_are_read_shown_and_go_with_their_strategy(chain: Any) -> None:
-    field: w.Text = controls_of(chain)._fields["options"][1]
+def test_options_are_read_shown_taken_by_the_solver_and_go_with_their_strategy(chain: Any) -> None:
+    field = field_of(chain, "options")
     assert field.disabled
     chain.state.strategy = "checkmate-ilp"
     assert not field.disabled
@@ -95,42 +78,24 @@ def test_options_are_read_shown_and_go_with_their_strategy(chain: Any) -> None:
     assert chain.state.options == {"splits": 2}
     field.value = "split=2"
     assert "has no option 'split'; its options: splits" in chain.state.status
-    assert chain.state.tone == "error"
-    assert field.value == "splits=2"
-    chain.state.strategy = "dtr"
-    assert chain.state.options == {}
-    assert field.value == ""
-
-
-def test_options_reach_the_solver(chain: Any) -> None:
-    chain.state.strategy, chain.state.budget = "griewank", 6
-    chain.state.options = {"slots": 2}
-    chain.solve()
-    settled(chain)
-    with_two = chain.solution.cost
+    assert (chain.state.tone, field.value) == ("error", "splits=2")
+    chain.state.strategy = "griewank"
+    assert (chain.state.options, field.value) == ({}, "")
+    chain.state.budget, chain.state.options = 6, {"slots": 2}
+    with_two = solved(chain).solution.cost
     chain.state.options = {}
-    chain.solve()
-    settled(chain)
-    assert chain.solution.cost < with_two
-    chain.state.options = {"slot": 2}
-    chain.solve()
-    settled(chain)
-    assert "the strategy 'griewank' has no option 'slot'; its options: slots" in chain.state.status
+    assert solved(chain).solution.cost < with_two
 
 
-def test_the_cursor_is_moved_by_names(chain: Any) -> None:
+def test_the_cursor_is_moved_by_names_and_a_comparison_takes_a_solution_a_strategy_or_nothing(chain: Any) -> None:
     chain.select(operation="v3")
     assert (chain.state.stage, chain.state.value) == (3, 3)
     chain.select(stage=5, value="v2")
     assert (chain.state.stage, chain.state.value) == (5, 2)
     with pytest.raises(UnknownNameError, match="unknown operation 'v99'"):
         chain.select(operation="v99")
-
-
-def test_a_comparison_takes_a_solution_a_strategy_or_nothing(chain: Any) -> None:
     chain.compare("checkpoint-all")
-    assert chain.state.other.strategy == "checkpoint-all"
-    assert chain.state.panel == "compare"
+    assert (chain.state.other.strategy, chain.state.panel) == ("checkpoint-all", "compare")
     chain.compare(chain.solution)
     assert chain.state.other is chain.solution
     chain.compare(None)
@@ -141,20 +106,9 @@ def test_a_comparison_takes_a_solution_a_strategy_or_nothing(chain: Any) -> None
         chain.compare(rx.solve(rx.linear(4), 5))
 
 
-def test_play_can_be_started_and_stopped_by_a_script() -> None:
-    explorer = settled(rx.Explorer(graph=rx.linear(4), improve=False, sweep=False))
-    play = explorer._views[3].bar
-    explorer.play()
-    assert play.playing
-    play.playing = False  # what the button in the browser does
-    assert not explorer.state.playing
-
-
 def test_the_list_of_devices_has_the_gpu_once_a_module_is_loaded(chain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    field: w.Dropdown = controls_of(chain)._fields["device"][1]
+    field: w.Dropdown = field_of(chain, "device")
     assert field.options == ("cpu",)
     chain.state.device = "cuda:1"
     settled(chain)  # another device loads the graph again, which sets the inputs
@@ -164,45 +118,42 @@ def test_the_list_of_devices_has_the_gpu_once_a_module_is_loaded(chain: Any, mon
     chain.state.inputs = None
 
 
-def test_the_screen_does_not_wait_for_torch() -> None:
-    done = subprocess.run([sys.executable, "-c", WATCHED], capture_output=True, text=True, timeout=600)
-    assert done.stdout.split() == ["True", "False"], done.stderr
-
-
 @pytest.mark.parametrize(("name", "wrong", "said"), [("batch", "1e99", "batch size"), ("time_limit", "soon", "limit")])
 def test_an_entry_that_is_no_number_is_refused_until_one_is_taken(chain: Any, name: str, wrong: str, said: str) -> None:
-    field = controls_of(chain)._fields[name][1]
+    controls = controls_of(chain)
+    field = controls._fields[name][1]
     status, shown = chain.state.status, field.value
-    field.value = wrong
-    assert chain.state.tone == "error"
-    assert f"{wrong!r} is not a" in chain.state.status
-    assert said in chain.state.status
-    assert field.value == shown
-    chain.state.device = "cpu"
-    controls_of(chain)._fields["time_limit"][1].value = "30"
+    for entry in ("never", wrong):  # two refusals one after the other go together
+        field.value = entry
+        assert chain.state.tone == "error"
+        assert f"{entry!r} is not a" in chain.state.status
+        assert said in chain.state.status
+        assert field.value == shown
+    controls._fields["time_limit"][1].value = "30"
     assert chain.state.time_limit == 30
     assert (chain.state.status, chain.state.tone) == (status, "plain")
 
 
-def test_two_refusals_one_after_the_other_go_together(chain: Any) -> None:
-    field = controls_of(chain)._fields["time_limit"][1]
-    status = chain.state.status
-    for wrong in ("soon", "later"):
-        field.value = wrong
-    assert "'later'" in chain.state.status
-    field.value = "30"
-    assert chain.state.status == status
-
-
-def test_a_budget_without_a_unit_is_asked_back_where_it_would_be_nothing(chain: Any) -> None:
+def test_budgets_and_image_sizes_are_understood_or_asked_back_for(chain: Any) -> None:
     chain.state.smallest = replace(chain.state.smallest, lower_bound=1 << 20)
     view, budget = BudgetView(chain.state, lambda count: None), chain.state.budget
     view.field.value = "60"
     assert chain.state.budget == budget
     assert '\'60\' alone is bytes, and nothing fits below 1.00 MiB; write "60%" or "60 MiB"' in chain.state.status
     view.field.value = "60%"
-    assert chain.state.budget == 6
+    assert (chain.state.budget, view.slider.value) == (6, 6)
     assert chain.state.tone != "error"
+    view.field.value = "a lot"
+    assert (chain.state.budget, view.field.value) == (6, "6 B")
+    assert "'a lot' is not a number of bytes" in chain.state.status
+    chain.state.smallest = minimum_budget(chain.state.graph)
+    chain.state.set_budget("smallest")
+    assert chain.state.budget == 3
+    with pytest.raises(QuantityError, match="none is known yet"):
+        State().set_budget("smallest")
+    assert (parse_image("64"), parse_image("416 x 608"), parse_image(" ")) == (64, (416, 608), None)
+    with pytest.raises(QuantityError, match="'big' is not an image size"):
+        parse_image("big")
 
 
 def test_the_kernel_does_not_send_back_where_the_thumb_was(chain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,63 +165,46 @@ def test_the_kernel_does_not_send_back_where_the_thumb_was(chain: Any, monkeypat
     assert not [state for state in sent if "dragged" in state or "moving" in state]
 
 
-def test_everything_but_model_budget_and_buttons_is_under_more(chain: Any) -> None:
+def test_everything_but_model_budget_and_buttons_is_under_more_which_marks_what_was_changed(chain: Any) -> None:
     controls = controls_of(chain)
     first, others = controls.widget.children
-    assert [child.description for child in first.children[0:1]] == ["Model"]
+    assert first.children[0].description == "Model"
     assert {child.description for child in others.children} >= {"Batch", "Strategy", "Limit (s)"}
-    assert others.layout.display == "none"
+    assert (others.layout.display, controls.more.description) == ("none", "More")
+    chain.state.strategy, chain.state.time_limit = "dtr", 5
+    assert controls.more.description == "More •"
+    assert controls.more.tooltip.endswith("Changed: strategy dtr, limit 5 s")
     controls.more.value = True
     assert chain.state.more
-    assert others.layout.display is None
+    assert (others.layout.display, controls.more.description) == (None, "More")
     chain.state.more = False
     assert not controls.more.value
 
 
-def test_a_choice_that_is_hidden_and_not_the_usual_one_marks_more(chain: Any) -> None:
-    controls = controls_of(chain)
-    assert controls.more.description == "More"
-    chain.state.strategy, chain.state.time_limit = "dtr", 5
-    assert controls.more.description == "More •"
-    assert controls.more.tooltip.endswith("Changed: strategy dtr, limit 5 s")
-    chain.state.more = True
-    assert controls.more.description == "More"
-
-
-def test_cancel_is_seen_only_while_there_is_something_to_cancel(chain: Any) -> None:
-    controls = controls_of(chain)
-    assert controls.cancel.layout.visibility == "hidden"
-    chain.state.improving = True
-    assert controls.cancel.layout.visibility == "visible"
-    chain.state.improving = False
-
-
-def test_a_strategy_that_is_not_for_the_graph_says_so_and_why() -> None:
+def test_strategies_say_what_they_are_and_why_they_are_not_for_the_graph_or_for_a_part_of_it() -> None:
     net = driver_of(skipping())
-    field: Any = controls_of(net)._fields["strategy"][1]
-    assert ("griewank · only for chains", "griewank") in field.options
-    assert ("optimal", "optimal") in field.options
-    page = ExplorerPage(net.state)
-    assert "'v2' (number 2) reads from 'v0', 'v1'" in page.fits["griewank"]["reason"]
-    assert "is no chain of blocks" in page.fits["rotor"]["reason"]
-    assert page.fits["rotor"]["is_refused"]
-    assert "optimal" not in page.fits
-    assert ("griewank", "griewank") in controls_of(driver_of(rx.linear(4)))._fields["strategy"][1].options
-    net.state.strategy = "griewank"  # a script may, and hears why by solving, and from the tip
-    assert field.value == "griewank"
-    assert field.tooltip.startswith("'skipping' is no chain: forward operation 'v2'")
-
-
-def test_a_strategy_that_takes_a_part_of_the_graph_can_be_chosen_and_says_which() -> None:
-    net = driver_of(skipping())
-    field: Any = controls_of(net)._fields["strategy"][1]
-    assert ("checkpoint-sequential", "checkpoint-sequential") in field.options
-    fits = ExplorerPage(net.state).fits
-    assert not fits["checkpoint-sequential"]["is_refused"]
-    assert "3 operations falls into 2 blocks, the largest of 2" in fits["checkpoint-sequential"]["reason"]
-    assert "checkpoints are at articulation points" in fits["ap-greedy"]["reason"]
-    net.state.strategy = "checkpoint-sequential"
-    assert field.tooltip.startswith("Takes this graph in part only: the forward pass of 3 operations")
+    field, fits = field_of(net, "strategy"), ExplorerPage(net.state).fits
+    options = {name: label for label, name in field.options}
+    assert options["griewank"] == "griewank · only for chains"
+    assert options["checkpoint-all"] == "keep everything (checkpoint-all)"
+    for name, refused, reason in (
+        ("griewank", True, "'v2' (number 2) reads from 'v0', 'v1'"),
+        ("checkpoint-sequential", False, "3 operations falls into 2 blocks, the largest of 2"),
+        ("ap-greedy", False, "checkpoints are at articulation points"),
+    ):
+        assert fits[name]["is_refused"] == refused
+        assert reason in fits[name]["reason"]
+    assert "optimal" not in fits
+    for name, said in (
+        ("griewank", "'skipping' is no chain: forward operation 'v2'"),  # a script may, and hears why
+        ("checkpoint-sequential", "Takes this graph in part only: the forward pass of 3 operations"),
+    ):
+        net.state.strategy = name
+        assert field.value == name
+        assert field.tooltip.startswith(said)
+        assert STRATEGIES[name].summary in field.tooltip
+        assert STRATEGIES[name].source in field.tooltip
+    assert ("griewank", "griewank") in field_of(driver_of(rx.linear(4)), "strategy").options
 
 
 @pytest.mark.parametrize("graph", [skipping(), rx.linear(4), rx.linear(1)], ids=lambda graph: graph.name)
@@ -283,23 +217,132 @@ def test_strategies_are_refused_in_the_list_if_and_only_if_they_refuse_the_graph
             refused = True
         fit = unsuitable_strategies(graph).get(name)
         assert refused == (fit is not None and fit.is_refused), name
+    graph = chain_with_choices()  # of which strategies are asked about the default implementations
+    assert unsuitable_strategies(graph) == unsuitable_strategies(default_implementations(graph).graph)
 
 
-def test_of_a_graph_with_choices_strategies_are_asked_about_the_default_ones() -> None:
-    assert unsuitable_strategies(chain_with_choices()) == unsuitable_strategies(
-        default_implementations(chain_with_choices()).graph
-    )
+BUDGET = 3600  # 15 with all kinds, 16 with masks, 17 with algorithms, 19 with none
 
 
-def test_keeping_everything_is_called_so_beside_checkpoint_all(chain: Any) -> None:
-    field: Any = controls_of(chain)._fields["strategy"][1]
-    assert ("keep everything (checkpoint-all)", "checkpoint-all") in field.options
+@pytest.fixture
+def driver() -> Any:
+    return solved(driver_of(chain_with_choices(), BUDGET))
 
 
-def test_the_explorer_takes_the_smallest_budget_once_it_is_known():
-    state, graph = State(), linear(8)
-    with pytest.raises(QuantityError, match="none is known yet"):
-        state.set_budget("smallest")
-    state.checkpoint_all_peak, state.smallest = checkpoint_all_peak(graph), minimum_budget(graph)
-    state.set_budget("smallest")
-    assert state.budget == 3
+def shown_cost(driver: Any) -> float:
+    return settled(driver).solution.cost
+
+
+def test_kinds_that_are_toggled_are_solved_for_and_known_when_they_are_toggled_back(driver: Any) -> None:
+    state, view = driver.state, ImplementationsView(driver.state, driver.toggle)
+    assert (state.strategy, state.implementations) == ("monet", "all")
+    assert set(state.kinds) == {"masks", "chunks", "algorithms"}
+    assert shown_cost(driver) == 15
+    assert state.smallest.lower_bound <= state.smallest.known_feasible <= state.checkpoint_all_peak
+    with_all = state.frontier.best(BUDGET)
+    assert {kind: button.value for kind, button in view.toggles.items()} == dict.fromkeys(state.kinds, True)
+    assert "Results are equal bit for bit" in view.toggles["masks"].tooltip
+    assert "Results differ by rounding" in view.toggles["chunks"].tooltip
+    view.toggles["masks"].value = False
+    assert shown_cost(driver) == 17
+    state.implementations = ()
+    assert shown_cost(driver) == 19
+    with_none = state.frontier.best(BUDGET)
+    assert with_none.cost == 19
+    assert with_none.lower_bound >= with_all.lower_bound  # fewer choices cost no less
+    state.implementations = ("masks",)
+    assert shown_cost(driver) == 16
+    assert view.toggles["masks"].value
+    again = state.frontier.best(BUDGET)
+    assert (again.cost, again.lower_bound <= 16) == (16, True)  # a bound is claimed only for what it was proven for
+    state.implementations = "all"
+    assert state.busy == ""  # at once: this question was answered before
+    assert driver.solution.cost == 15
+    assert "Solved before with all kinds of implementations" in state.status
+    with pytest.raises(UnknownNameError, match="unknown kind of implementations 'mask'; did you mean 'masks'"):
+        driver.toggle("mask")
+    assert ImplementationsView(State(graph=rx.linear(4)), driver.toggle).widget.layout.display == "none"
+
+
+def test_models_are_captured_again_for_implementations_and_the_field_shows_what_is_chosen() -> None:
+    state: Any = State(measured_costs=False, batch=4, time_limit=1.0, **QUIET)
+    driver = settled(Driver(state, ModelSources("residual_net")))
+    field = Controls(state, driver, ModelSources("residual_net"))._fields["implementations"][1]
+    assert not state.graph.has_choices
+    field.value = "exact"
+    settled(driver)
+    assert state.graph.has_choices
+    assert state.strategy == "monet"
+    assert all(way.tolerance == 0 for node in state.graph.operations for way in node.implementations)
+    captured = state.graph
+    driver.toggle("masks")
+    settled(driver)
+    assert state.graph is captured
+    assert "masks" not in state.kinds
+    assert field.value == "chosen"
+    state.implementations = "none"
+    settled(driver)
+    assert not state.graph.has_choices
+    assert state.strategy == "optimal"  # the one from before
+    driver.stop()
+
+
+def test_an_answer_for_kinds_that_were_given_up_meanwhile_is_kept_and_not_shown(driver: Any, monkeypatch: Any) -> None:
+    ended = SolveJob.solution
+
+    def end_late(job: SolveJob) -> rx.Solution:
+        found = ended(job)
+        driver.toggle("masks")
+        return found
+
+    monkeypatch.setattr(SolveJob, "solution", end_late)
+    driver.toggle("masks")
+    assert shown_cost(driver) == 15
+    assert driver.state.status.startswith("Solved before with all kinds of implementations")
+    assert driver.state.known_solutions.last_solve(("algorithms", "chunks"), BUDGET).cost == 17
+
+
+def test_a_plain_strategy_runs_default_implementations_and_claims_no_more(driver: Any) -> None:
+    driver.state.strategy = "optimal"
+    assert solved(driver).solution.cost == 19
+    assert set(np.unique(driver.solution.schedule.R)) == {0, 1}
+    assert driver.solution.lower_bound is None
+    assert "default implementations only" in driver.state.status
+    assert driver.state.frontier.best(BUDGET).cost == 15
+
+
+def test_the_curve_of_plain_checkmate_is_swept_for_a_graph_with_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = {name: background_searches.STRATEGIES[name] for name in ("optimal", "monet")}
+    monkeypatch.setattr(background_searches, "STRATEGIES", few)
+    driver = driver_of(chain_with_choices(), BUDGET, sweep=True)
+    assert driver.wait_for_sweep(120)
+    points = {point.strategy for point in driver.state.frontier.points}
+    assert {"optimal", "monet"} <= points
+    assert list(compared_schedules(driver.state, driver.state.schedule))[:2] == ["eager", "Checkmate"]
+
+
+def test_panels_name_the_implementations(driver: Any) -> None:
+    state, panels = driver.state, Panels(driver.state)
+    state.panel = "plan"
+    driver.select(operation="relu backward")
+    assert "compute relu backward · from bits" in panels.views["plan"].content.html
+    state.panel = "explain"
+    said = panels.views["explain"].content.html
+    assert "reads mask (100 B) instead of relu (800 B), costs 1 more than the default" in said
+    state.panel = "ways"
+    assert "results equal bit for bit" in panels.views["ways"].content.html
+    driver.select(operation="conv gradient")
+    ways = panels.views["ways"].content.html
+    assert ways.count("<svg") == 2  # forward and weight gradient of the convolution
+    assert "native: 3.0 s, 1.56 KiB of workspace" in ways
+
+
+def test_every_value_is_explained_also_those_that_only_another_implementation_writes() -> None:
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2))
+    graph = rx.capture(net, (torch.randn(2, 3, 10, 10, requires_grad=True),), implementations="all")
+    solution: Any = rx.solve(graph, "100%", "monet", time_limit=10)
+    others = set(range(len(graph.values))).difference(*(node.default.outputs for node in graph.operations))
+    assert others
+    for value in range(len(graph.values)):
+        found = explain_value(solution.schedule, solution.plan, 1, value, None)
+        assert graph.values[value].name in explanation_html(solution.schedule, solution.plan, found)

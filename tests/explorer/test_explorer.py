@@ -3,112 +3,99 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import nn
 
 import remat_explorer as rx
-from remat_explorer.errors import QuantityError, UnknownNameError
-from remat_explorer.explorer.controls import parse_image, status_html
+from remat_explorer.errors import UnknownNameError
+from remat_explorer.explorer.controls import status_html
 from remat_explorer.explorer.work import loading
 from remat_explorer.quantities import format_bytes
-from remat_explorer.solvers import STRATEGIES
 from remat_explorer.solvers.jobs import worker_process as process
-from tests.explorer.driven import until
+from tests.explorer.driven import captured, explorer_of, settled, solved, until
 
-STEPS = 20_000
-_BEGUN, _ENDED = threading.Event(), threading.Event()  # no attributes of the model: a step may not change those
-
-
-def settled(explorer: Any) -> Any:
-    assert explorer.wait(120)
-    return explorer
+WATCHED = """
+import sys, threading
+importers = []
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            importers.append(threading.current_thread())
+sys.meta_path.insert(0, Watch())
+import remat_explorer as rx
+explorer = rx.Explorer("mlp", batch=64, measured_costs=False, sweep=False, improve=False)
+assert explorer.wait(300), "the model was not loaded"
+print("torch" in sys.modules, threading.main_thread() in importers)
+explorer.close()
+"""
 
 
 @pytest.fixture(scope="module")
 def chain() -> Any:
-    """The eight-layer chain, loaded; tests leave it idle."""
-    return settled(rx.Explorer(graph=rx.linear(8), sweep=False, improve=False))
+    return explorer_of(graph=rx.linear(8))
 
 
 @pytest.fixture
-def long_graph(data: Path) -> rx.Graph:
-    """A captured network that problem (9) cannot be solved for in a minute."""
-    return rx.Graph.load(str(data / "captured" / "mobilenet_v1.json"))
+def no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path))
 
 
-def test_loading_shows_checkpoint_all_and_the_marks(chain: Any) -> None:
-    state = chain.state
-    assert (state.smallest.lower_bound, state.checkpoint_all_peak) == (3, 10)
-    assert state.smallest.lower_bound <= state.smallest.known_feasible <= state.budget <= state.checkpoint_all_peak
-    assert state.schedule is not None
-    assert state.busy == ""
+def test_the_screen_does_not_wait_for_torch() -> None:
+    done = subprocess.run([sys.executable, "-c", WATCHED], capture_output=True, text=True, timeout=600)
+    assert done.stdout.split() == ["True", "False"], done.stderr
 
 
-class Endless(nn.Module):
-    """A forward pass that takes minutes to trace."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(2, 2)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.layer(x)
-        for _ in range(STEPS):
-            x = x.sin()
-            _BEGUN.set()
-        _ENDED.set()
-        return x.sum()
-
-
-def test_another_choice_does_not_wait_for_a_capture_that_nobody_wants_any_more() -> None:
-    explorer = rx.Explorer(Endless(), (torch.ones(1, 2),), sweep=False, improve=False)
-    assert _BEGUN.wait(60)
-    explorer.state.model = "mlp"
-    settled(explorer)
-    assert explorer.state.graph is not None
-    assert explorer.state.graph.name == "mlp"
-    assert not _ENDED.is_set()
-
-
-def test_graph_and_schedule_are_there_before_the_search_is_compiled(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path))  # nothing is known of it
-    shown = []
+@pytest.mark.usefixtures("no_cache")
+def test_graph_and_schedule_are_there_before_the_search_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin, shown = threading.Event(), []
 
     def compiling(report: Any) -> None:
+        begin.wait(60)
         state = explorer.state
         shown.append((state.graph is not None, state.solution and state.solution.strategy, state.busy))
 
-    begin = threading.Event()
-    monkeypatch.setattr(loading, "load_search", lambda report: (begin.wait(60), compiling(report)))
-    explorer = rx.Explorer("mlp", sweep=False, improve=False)
+    monkeypatch.setattr(loading, "load_search", compiling)
+    explorer = rx.Explorer("mlp", batch=64, sweep=False, improve=False)
     begin.set()
     settled(explorer)
     assert shown == [(True, "checkpoint-all", "loading")]
 
 
-def test_measuring_counts_its_runs(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path))
+@pytest.mark.usefixtures("no_cache")
+def test_measuring_counts_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "COUNT_INTERVAL", 0.0)
-    said = []
-    explorer = rx.Explorer("mlp", batch=2048, measured_costs=True, sweep=False, improve=False)
+    said: list[str] = []
+    explorer = rx.Explorer("mlp", batch=64, measured_costs=True, sweep=False, improve=False)
     explorer.state.observe(lambda change: said.append(change["new"]), "status")
     settled(explorer)
-    assert explorer.state.graph is not None
     counts = [line for line in said if "runs…" in line]
+    assert explorer.state.graph is not None
     assert len(counts) >= explorer.state.graph.n
     done, total = re.findall(r"(\d+) of (\d+) runs…", counts[-1])[0]
     assert done == total
 
 
-def test_the_picture_of_the_model_before_is_dimmed_and_named_until_it_goes() -> None:
-    explorer = settled(rx.Explorer("mlp", sweep=False, improve=False))
+@pytest.mark.usefixtures("no_cache")
+def test_another_model_or_size_dims_the_picture_and_takes_a_budget_that_makes_no_sense_for_it() -> None:
+    explorer = explorer_of("mlp", batch=2048, measured_costs=False)
     state, seen = explorer.state, []
+    assert "no longer" not in state.status
+    state.set_budget("90%")
+    before = state.budget
+    state.batch = 1024
+    settled(explorer)
+    assert state.budget < before
+    assert state.tone == "warning"
+    assert f"The budget is {format_bytes(state.budget)} now, no longer {format_bytes(before)}" in state.status
+    kept = state.budget
+    state.batch = 1000
+    settled(explorer)
+    assert (state.budget, state.tone) == (kept, "plain")
 
     def look(change: Any) -> None:
         dimmed = "remat-stale" in explorer._dom_classes
@@ -118,141 +105,76 @@ def test_the_picture_of_the_model_before_is_dimmed_and_named_until_it_goes() -> 
     state.model = "chain"
     settled(explorer)
     assert seen == [(True, True, True), (False, False, False)]
+    explorer.close()
 
 
-def test_solving_shows_the_optimum_and_says_so(chain: Any) -> None:
-    chain.state.set_budget("40%")
-    chain.solve()
+def test_solving_shows_the_optimum_and_what_cannot_be_solved_becomes_a_sentence(chain: Any) -> None:
+    state = chain.state
+    state.set_budget("40%")
+    assert solved(chain).solution.cost == 26
+    assert state.tone == "good"
+    assert "Optimal · overhead +52.9 % · predicted peak 4 B of 4 B" in state.status
+    shown, state.budget = state.schedule, 2
+    solved(chain)
+    assert state.schedule is shown
+    assert (str(state.answer.status), state.tone) == ("infeasible", "error")
+    assert "alone needs 3 B" in state.status
+    state.strategy, state.budget = "optimum", 5
+    solved(chain)
+    state.strategy = "optimal"
+    assert "unknown strategy 'optimum'; did you mean 'optimal'" in state.status
+    assert "Traceback" not in state.status
+    chain.execute()
     settled(chain)
-    assert chain.solution.cost == 26
-    assert chain.state.tone == "good"
-    assert "Optimal · overhead +52.9 % · predicted peak 4 B of 4 B" in chain.state.status
+    assert state.status == "This is a graph without a module, so nothing can run."
 
 
-def test_what_was_solved_before_is_found_in_the_cache(chain: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_what_was_solved_is_cached_and_a_bad_cache_is_a_warning(chain: Any, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path))
-    chain.state.set_budget("50%")
-    chain.solve()
-    settled(chain)
-    assert "found in the cache" not in chain.state.status
+    state = chain.state
+    state.set_budget("50%")
+    assert "found in the cache" not in solved(chain).state.status
     cost = chain.solution.cost
-    chain.solve()
-    settled(chain)
-    assert chain.solution.cost == cost
-    assert chain.state.status.startswith("Optimal · ")
-    assert "found in the cache, solved in" in chain.state.status
-
-
-def test_what_went_wrong_beside_a_solution_is_a_warning(chain: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    assert solved(chain).solution.cost == cost
+    assert state.status.startswith("Optimal · ")
+    assert "found in the cache, solved in" in state.status
     (tmp_path / "file").touch()
     monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path / "file"))
-    chain.state.set_budget("70%")
-    chain.solve()
-    settled(chain)
-    assert chain.solution.cost == 20
-    assert "another folder in the environment variable REMAT_EXPLORER_CACHE" in chain.state.status
-    assert chain.state.tone == "warning"
+    state.set_budget("70%")
+    assert solved(chain).solution.cost == 20
+    assert "another folder in the environment variable REMAT_EXPLORER_CACHE" in state.status
+    assert state.tone == "warning"
 
 
 def test_the_next_solve_has_a_process_that_waits_for_it() -> None:
-    explorer = settled(rx.Explorer(graph=rx.linear(4), sweep=False, improve=False))
+    explorer = explorer_of(graph=rx.linear(4))
     loaded = process._waiting
     assert loaded is not None
     assert loaded.process.poll() is None
     explorer.state.strategy = "checkmate-ilp"  # which has no answer in the cache yet
-    explorer.solve()
-    settled(explorer)
+    solved(explorer)
     waiting = process._waiting
     assert waiting is not None
     assert waiting.process.poll() is None
 
 
-def test_an_infeasible_budget_is_explained_and_keeps_the_schedule_on_the_screen(chain: Any) -> None:
-    shown = chain.state.schedule
-    chain.state.budget = 2
-    chain.solve()
-    settled(chain)
-    assert chain.state.schedule is shown
-    assert str(chain.state.answer.status) == "infeasible"
-    assert chain.state.tone == "error"
-    assert "alone needs 3 B" in chain.state.status
-
-
-def test_an_error_becomes_a_sentence(chain: Any) -> None:
-    chain.state.strategy, chain.state.budget = "optimum", 5
-    chain.solve()
-    settled(chain)
-    chain.state.strategy = "optimal"
-    assert "unknown strategy 'optimum'; did you mean 'optimal'" in chain.state.status
-    assert "Traceback" not in chain.state.status
-
-
-def test_a_graph_cannot_be_executed_and_says_why(chain: Any) -> None:
-    chain.execute()
-    settled(chain)
-    assert chain.state.status == "This is a graph without a module, so nothing can run."
-
-
-def test_stage_and_value_stay_inside_the_matrices(chain: Any) -> None:
-    chain.state.stage, chain.state.value = 99, -3
-    assert (chain.state.stage, chain.state.value) == (16, 0)
-
-
-def test_the_cursor_reaches_matrices_scrubber_and_plan_and_back(chain: Any) -> None:
-    _, _, _, scrubber, matrices, _, panels, *_ = chain._views
-    chain.state.panel, chain.state.stage = "plan", 7
-    assert matrices.widget.stage == scrubber.bar.stage == 7
-    assert "t=7" in panels.views["plan"].content.html
-    matrices.widget.stage = 11  # what a click in the browser does
-    assert chain.state.stage == scrubber.bar.stage == 11
-
-
-def test_the_budget_field_understands_units_and_shares(chain: Any) -> None:
-    budget = chain._views[1]
-    budget.field.value = "60%"
-    assert (chain.state.budget, budget.slider.value) == (6, 6)
-    budget.field.value = "a lot"
-    assert chain.state.budget == 6
-    assert "'a lot' is not a number of bytes" in chain.state.status
-    assert budget.field.value == "6 B"
-
-
-def test_the_figure_survives_a_reload_of_the_page(chain: Any) -> None:
-    figure = chain._views[5].figure
-    chain.state.schedule = rx.solve(rx.linear(8), budget=3).schedule
-    sent = {trace["name"]: trace for trace in figure.get_state()["_widget_data"]}
-    assert sent["predicted"]["y"]["shape"] == (45 + 1,)
-
-
-def test_cancel_ends_a_solve_of_ten_minutes_at_once_and_keeps_the_incumbent(
-    long_graph: rx.Graph, monkeypatch: Any
-) -> None:
+def test_while_a_solve_runs_the_kernel_answers_and_cancel_ends_it_and_keeps_the_incumbent(monkeypatch: Any) -> None:
     monkeypatch.setattr(loading, "FIRST_SECONDS", 0.0)  # else the optimum may be there already
     unusual = "59.3%"  # of no other test, whose schedules are kept
-    explorer = settled(rx.Explorer(graph=long_graph, budget=unusual, time_limit=600, sweep=False, improve=False))
-    first, shown = explorer.state.schedule, []
-    explorer.state.observe(lambda change: shown.append(change["new"]), "schedule")
-    explorer.solve()
-    assert until(lambda: shown and shown[-1].cost < first.cost)
-    explorer.cancel()
-    assert explorer.wait(5)
-    assert explorer.state.schedule.cost <= min(schedule.cost for schedule in shown)
-    assert explorer.solution.peak <= explorer.state.budget
-    assert explorer.state.status.startswith("Cancelled, incumbent kept")
-
-
-def test_the_kernel_answers_while_a_solve_runs(long_graph: rx.Graph) -> None:
-    explorer = settled(
-        rx.Explorer(graph=long_graph, strategy="checkmate-ilp", time_limit=600, sweep=False, improve=False)
-    )
+    explorer = explorer_of(graph=captured("mobilenet_v1"), budget=unusual, time_limit=600)
+    state, shown = explorer.state, []
+    first = state.schedule
+    state.observe(lambda change: shown.append(change["new"]), "schedule")
     explorer.solve()
     for stage in range(20):
-        explorer.state.stage = stage
-        time.sleep(0.02)
-    assert explorer.state.busy == "solving"
-    assert explorer.state.stage == 19
-    explorer.cancel()
-    settled(explorer)
+        state.stage = stage
+    assert (state.busy, state.stage) == ("solving", 19)
+    assert until(lambda: shown and shown[-1].cost < first.cost)
+    explorer._views[0].cancel.click()
+    settled(explorer)  # long before its ten minutes are over
+    assert state.schedule.cost <= min(schedule.cost for schedule in shown)
+    assert explorer.solution.peak <= state.budget
+    assert state.status.startswith("Cancelled, incumbent kept")
 
 
 def test_unknown_names_are_refused_with_near_matches() -> None:
@@ -262,50 +184,10 @@ def test_unknown_names_are_refused_with_near_matches() -> None:
         rx.Explorer("vg16")
 
 
-def test_image_sizes_are_read_from_the_field() -> None:
-    assert (parse_image("64"), parse_image("416 x 608"), parse_image(" ")) == (64, (416, 608), None)
-    with pytest.raises(QuantityError, match="'big' is not an image size"):
-        parse_image("big")
-
-
-def test_the_strategy_explains_itself_in_the_words_of_table_1(chain: Any) -> None:
-    field = strategy_field(chain)
-    for name in ("checkpoint-sequential", "optimal"):
-        chain.state.strategy = name
-        assert STRATEGIES[name].summary in field.tooltip
-        assert STRATEGIES[name].source in field.tooltip
-    assert {"pytorch-budget", "checkpoint-sequential"} <= {name for _, name in field.options}
-
-
-def strategy_field(explorer: Any) -> Any:
-    """The list of strategies among the widgets."""
-    waiting = [explorer]
-    while waiting:
-        widget = waiting.pop()
-        if ("checkmate-ilp", "checkmate-ilp") in (getattr(widget, "options", None) or ()):
-            return widget
-        waiting += getattr(widget, "children", ())
-    raise AssertionError("there is no list of strategies")
-
-
-def test_a_budget_that_makes_no_sense_for_other_sizes_is_replaced_and_that_is_said(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
-    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path))  # without what other tests looked at
-    explorer = settled(rx.Explorer("mlp", batch=2048, measured_costs=False, sweep=False, improve=False))
-    state = explorer.state
-    try:
-        assert "no longer" not in state.status
-        state.set_budget("90%")
-        before = state.budget
-        state.batch = 1024
-        settled(explorer)
-        assert state.budget < before
-        assert state.tone == "warning"
-        assert f"The budget is {format_bytes(state.budget)} now, no longer {format_bytes(before)}" in state.status
-        kept = state.budget
-        state.batch = 1000
-        settled(explorer)
-        assert (state.budget, state.tone) == (kept, "plain")
-    finally:
-        explorer.close()
+def test_the_block_of_the_readme_that_drives_the_explorer_runs() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    (block,) = (b for b in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "rx.Explorer" in b)
+    names: dict[str, Any] = {"rx": rx}
+    exec(block, names)
+    assert names["explorer"].solution is not None
+    assert names["explorer"].state.stage == 5

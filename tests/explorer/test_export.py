@@ -1,135 +1,98 @@
-"""Export without a browser: files that load back, names that are free, and what is missing in words."""
+"""What leaves the explorer: files, a picture of how it stood, and the live page as far as Python makes it."""
 
 from __future__ import annotations
 
+import base64
 import json
+import re
+import zlib
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
-from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.errors import RematError, UnknownNameError
-from remat_explorer.explorer.export import EXPORTS, free_path, report_origin
+from remat_explorer.explanations import explain_value
+from remat_explorer.explorer import Scene, State
+from remat_explorer.explorer.export import EXPORTS
+from remat_explorer.explorer.live_page import live_page
+from remat_explorer.explorer.matrices import MatrixCells
+from remat_explorer.explorer.panels.explain_panel import (
+    OF_REASON,
+    OF_SCHEDULE,
+    explanation_html,
+    stage_parts,
+    value_template,
+)
+from remat_explorer.explorer.panels.side_panel import fill_places
+from remat_explorer.explorer.recorded_points import StatementPlaces, record_explanations
+from remat_explorer.explorer.recording import GAP, Recording, text_patterns
+from remat_explorer.explorer.static_view import static_html
 from remat_explorer.explorer.work.executing import describe_proof
-from remat_explorer.solvers import Frontier
-from tests.explorer.test_live_page import opened
-
-QUIET: dict[str, Any] = {"improve": False, "sweep": False}  # what is exported is what was asked for
-
-
-@pytest.fixture
-def chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """An explorer on a solved chain, in an empty working directory."""
-    monkeypatch.chdir(tmp_path)
-    explorer = rx.Explorer(graph=rx.linear(8), **QUIET)
-    assert explorer.wait(120)
-    explorer.state.budget = 4
-    explorer.solve()
-    assert explorer.wait(60)
-    return explorer
+from remat_explorer.quantities import format_overhead
+from remat_explorer.solvers import Frontier, minimum_budget
+from tests.explorer.driven import driver_of, explorer_of, measurement, opened, settled, solved
+from tests.figures.choices import chain_with_choices
+from tests.hostile_names import hostile
+from tests.project.shell import run
 
 
 @pytest.fixture(scope="module")
-def executed() -> Any:
-    """An explorer on a small module, solved and executed."""
-    layers = [layer for _ in range(6) for layer in (nn.Linear(64, 64), nn.Tanh())]
-    net, batch = nn.Sequential(*layers), torch.randn(512, 64)
-    explorer = rx.Explorer(net, (batch,), loss=lambda out: out.square().mean(), **QUIET)
-    assert explorer.wait(120)
-    smallest = explorer.state.smallest
-    assert smallest is not None
-    explorer.state.budget = (smallest.known_feasible + explorer.state.checkpoint_all_peak) // 2
-    explorer.solve()
-    assert explorer.wait(60)
-    explorer.execute()
-    assert explorer.wait(120)
-    assert explorer.measurement is not None
-    return explorer
+def explorer() -> Any:
+    return explorer_of(graph=rx.linear(8))
 
 
-def reasons(explorer: Any) -> dict[str, str]:
-    """What the menu says is missing, by kind."""
-    return {kind: missing for kind, _, missing in explorer._export.widget.entries}
+@pytest.fixture
+def chain(explorer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """An explorer on a solved chain, in an empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    explorer.state.budget = 4
+    return solved(explorer)
 
 
-def test_the_live_page_has_what_was_measured(executed: Any, tmp_path: Path) -> None:
-    executed.state.frontier = Frontier(executed.state.graph, ())  # a curve that does not have the schedule yet
-    executed.export("page", tmp_path / "page.html")
-    assert executed.wait(120)
-    run = opened(tmp_path / "page.html")["overview"]["run"]
-    assert run["proof"] == describe_proof(executed.measurement)
-    assert run["peak"] == executed.solution.peak
-    executed.state.frontier = None
-
-
-def test_graph_and_solution_load_back(chain: Any) -> None:
+def test_graph_solution_and_curve_load_back_and_no_file_is_replaced(chain: Any, tmp_path: Path) -> None:
     graph = rx.Graph.load(str(chain.export("graph")))
     solution = rx.Solution.load(chain.export("solution"), graph)
     assert (solution.cost, solution.budget) == (chain.solution.cost, 4)
     assert chain.state.status.startswith("Saved linear8-solution.json (")
     assert chain.state.tone == "good"
-
-
-def test_no_file_is_replaced(chain: Any, tmp_path: Path) -> None:
+    chain.state.frontier = Frontier(chain.state.graph, (chain.solution,))
+    loaded = Frontier.load(chain.export("sweep"), chain.state.graph)
+    assert [point.cost for point in loaded.points] == [chain.solution.cost]
     (tmp_path / "mine.json").write_text("precious")
     assert chain.export("graph", "mine.json").name == "mine-2.json"
     assert chain.export("graph", tmp_path / "mine.json").name == "mine-3.json"
     assert (tmp_path / "mine.json").read_text() == "precious"
-    assert "mine-3.json" in chain.state.status
-    assert free_path(tmp_path / "mine-2.json") == tmp_path / "mine-2-2.json"
 
 
-def test_the_trade_off_curve_is_a_sweep_file(chain: Any) -> None:
-    assert reasons(chain)["sweep"] or chain.state.frontier is not None
-    chain.state.frontier = Frontier(chain.state.graph, (chain.solution,))
-    assert reasons(chain)["sweep"] == ""
-    loaded = Frontier.load(chain.export("sweep"), chain.state.graph)
-    assert [point.cost for point in loaded.points] == [chain.solution.cost]
-
-
-def test_the_report_is_written_in_the_background(chain: Any) -> None:
+def test_the_report_is_about_the_schedule_on_the_screen_also_after_an_infeasible_budget(chain: Any) -> None:
     path = chain.export("report")
-    assert chain.wait(60)
+    settled(chain)
     assert path.name == "linear8-report.html"
     assert "A training step of linear8 fits into 4 B" in path.read_text(encoding="utf-8")
     assert "Saved linear8-report.html" in chain.state.status
-
-
-def test_after_an_infeasible_budget_the_report_is_about_the_schedule_on_the_screen(chain: Any) -> None:
     chain.state.budget = 2
-    chain.solve()
-    assert chain.wait(60)
-    assert chain.state.answer.schedule is None
-    path = chain.export("report")
-    assert chain.wait(60)
-    assert "fits into" in path.read_text(encoding="utf-8")
+    assert solved(chain).state.answer.schedule is None
+    again = chain.export("report")
+    settled(chain)
+    assert "fits into" in again.read_text(encoding="utf-8")
 
 
-def test_an_execution_is_exported_as_a_trace_and_in_the_report(executed: Any, tmp_path: Path) -> None:
-    trace = json.loads(executed.export("trace", tmp_path / "trace.json").read_text())
-    assert any(event["ph"] == "X" for event in trace["traceEvents"])
-    path = executed.export("report", tmp_path / "report.html")
-    assert executed.wait(60)
-    assert "with the gradients of plain PyTorch bit for bit" in path.read_text(encoding="utf-8")
-    assert report_origin(executed.state).kind == "module"
-    assert str(tmp_path) in executed.state.status  # outside of the working directory the whole path is said
-
-
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [("trace", "execute the schedule first"), ("snapshot", "on CUDA only"), ("sweep", "no trade-off curve yet")],
-)
-def test_what_is_missing_is_said(chain: Any, kind: str, message: str) -> None:
+def test_every_kind_is_in_the_menu_and_what_is_missing_is_said(chain: Any) -> None:
     chain.state.frontier = None
-    assert message in reasons(chain)[kind]
-    with pytest.raises(RematError, match=message):
-        chain.export(kind)
-
-
-def test_an_unknown_kind_names_near_ones(chain: Any) -> None:
+    said = {kind: missing for kind, _, missing in chain._export.widget.entries}
+    assert list(said) == list(EXPORTS)
+    for kind, message in (
+        ("trace", "execute the schedule first"),
+        ("snapshot", "on CUDA only"),
+        ("sweep", "no trade-off curve yet"),
+    ):
+        assert message in said[kind]
+        with pytest.raises(RematError, match=message):
+            chain.export(kind)
     with pytest.raises(UnknownNameError, match="did you mean 'report'"):
         chain.export("raport")
 
@@ -138,32 +101,178 @@ def test_a_folder_that_is_not_there_is_an_error_in_words(chain: Any) -> None:
     with pytest.raises(RematError, match="cannot be written: No such file or directory"):
         chain.export("graph", "no/such/folder/graph.json")
     path = chain.export("report", "no/such/folder/report.html")
-    assert chain.wait(60)
+    settled(chain)
     assert chain.state.tone == "error"
     assert not path.exists()
 
 
-def test_a_picture_of_the_browser_is_written_where_it_was_asked_for(chain: Any) -> None:
-    sent: list[Any] = []
-    chain._export.widget.send = lambda message, buffers=None: sent.append((message, buffers))
-    path = chain.export("plots-svg")
-    assert sent == [({"do": "picture", "kind": "plots-svg", "name": "linear8-plots.svg", "download": False}, None)]
-    assert not path.exists()
-    chain._export._heard(None, {"did": "picture", "kind": "plots-svg"}, [b"<svg/>"])
-    assert path.read_bytes() == b"<svg/>"
+def test_the_standing_picture_has_the_matrices_the_memory_and_what_is_proven() -> None:
+    state = driver_of(rx.linear(8), budget=4).state
+    shown = static_html(state)
+    assert "<b>linear8</b>: Best known within 4 B: overhead +52.9 %, optimal (proven)." in shown
+    assert shown.count("data:image/png;base64,") == 3
+    steps = re.findall(r"V([\d.]+)H", shown)
+    assert len(steps) == len(state.plan.timeline.during)
+    assert min(map(float, steps)) == pytest.approx(120 * (1 - state.plan.peak / (1.05 * 4)), abs=0.1)
+    assert "<img src=x" not in static_html(driver_of(hostile(rx.linear(4))).state)
 
 
-def test_a_download_comes_in_parts_that_make_the_file(chain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[Any] = []
-    monkeypatch.setattr("remat_explorer.explorer.export.CHUNK", 100)
-    chain._export.widget.send = lambda message, buffers=None: sent.append((message, buffers))
-    chain._export._heard(None, {"did": "choose", "kind": "solution", "download": True}, [])
-    content = b"".join(buffers[0] for _, buffers in sent)
-    assert len(sent) > 2
-    assert [message["part"] for message, _ in sent] == list(range(len(sent)))
-    assert json.loads(content) == json.loads(json.dumps(chain.solution.to_document()))
+def test_it_comes_beneath_the_explorer_but_in_voila_and_follows_what_is_solved(monkeypatch: pytest.MonkeyPatch) -> None:
+    displayed: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    monkeypatch.setattr("IPython.display.display", lambda data, **how: displayed.append((data, how)))
+    monkeypatch.delenv("SERVER_SOFTWARE", raising=False)
+    explorer = explorer_of(graph=rx.linear(8), budget=6)
+    explorer._ipython_display_()
+    (widget, _), (first, how) = displayed
+    assert "application/vnd.jupyter.widget-view+json" in widget
+    assert "within 6 B" in first["text/html"]
+    assert not how["update"]
+    explorer.state.budget = 4
+    solved(explorer)
+    latest, again = displayed[-1]
+    assert "within 4 B" in latest["text/html"]
+    assert (again["update"], again["display_id"]) == (True, how["display_id"])
+    count = len(displayed)
+    solved(explorer)  # from the cache, and the same
+    assert len(displayed) == count
+    monkeypatch.setenv("SERVER_SOFTWARE", "voila/0.5")
+    explorer._ipython_display_()
+    assert len(displayed) == count + 1
+    explorer.close()
 
 
-def test_every_kind_is_in_the_menu(chain: Any) -> None:
-    assert list(reasons(chain)) == list(EXPORTS)
-    assert all(label for _, label, _ in chain._export.widget.entries)
+GRAPH = rx.linear(8)
+
+
+@pytest.fixture(scope="module")
+def frontier() -> rx.Frontier:
+    return rx.Frontier(GRAPH, tuple(rx.solve(GRAPH, budget) for budget in (3, 4, 6, 10)))
+
+
+@pytest.fixture(scope="module")
+def recording(frontier: rx.Frontier) -> Recording:
+    return Recording(frontier, minimum_budget(GRAPH), 10)
+
+
+def texts_of(packed: dict[str, Any]) -> list[str]:
+    """Texts with their numbers in their gaps, as the page reads them."""
+    rows = [zip(*map(accumulate, columns), strict=True) for columns in packed["columns"]]
+    said = []
+    for pattern in packed["which"]:
+        first, *pieces = packed["patterns"][pattern].split(GAP)
+        numbers = next(rows[pattern]) if pieces else ()
+        said.append(first + "".join(f"{number}{piece}" for number, piece in zip(numbers, pieces, strict=True)))
+    return said
+
+
+def test_texts_of_any_numbers_come_back() -> None:
+    texts = ["7.05 ms of 12", "7.5 ms of 3", "007", "", "conv2d", f"{10**20} B", "conv1d", "-3", "7.05 ms of 0", GAP]
+    assert texts_of(text_patterns(texts)) == [*texts[:-1], ""]
+
+
+def numbered(said: str, plan: rx.Plan) -> str:
+    """Fills the places of statements as the page does: each by its stage and how far behind its begin it is."""
+    begin = np.searchsorted(plan.timeline.stage, np.arange(plan.timeline.stage[-1] + 1))
+
+    def number(found: re.Match[str]) -> str:
+        places = [begin[int(stage)] + int(offset) for stage, offset in re.findall(r"(\d+)\.(\d+)", found[0])]
+        return str(places[0] if len(places) == 1 else places[1] - places[0] + 1)
+
+    return re.sub("\ue000@[\\d.,]+\ue001", number, said)
+
+
+@pytest.mark.parametrize(
+    "solve",
+    [lambda: rx.solve(GRAPH, 4), lambda: rx.solve(chain_with_choices(), "85%", "monet")],
+    ids=["recomputed", "with choices"],
+)
+def test_what_is_said_of_every_value_in_every_stage_is_what_the_explorer_says(solve: Any) -> None:
+    solution = solve()
+    schedule, plan = solution.schedule, solution.plan
+    for value in range(len(solution.graph.values)):
+        parts, reasons = record_explanations(schedule, plan, StatementPlaces(plan), value)
+        for stage in range(schedule.stages):
+            *_, reason = (reason for reason in reasons if reason[0] <= stage)
+            filling = dict(zip(OF_SCHEDULE + OF_REASON, [*parts, *reason[1:]], strict=True))
+            filling |= stage_parts(schedule, plan, stage) | {"total": str(len(plan.statements))}
+            said = numbered(fill_places(value_template(schedule, value), filling), plan)
+            assert said == explanation_html(schedule, plan, explain_value(schedule, plan, stage, value))
+
+
+def test_each_step_names_the_point_that_is_best_there_and_what_is_proven(frontier: Any, recording: Recording) -> None:
+    steps, peaks = recording.steps(), [peak for _, peak in frontier.scheduled()]
+    assert steps[0][0] == 3
+    for budget in range(3, 12):
+        _, place, text = [step for step in steps if step[0] <= budget][-1]
+        best: Any = frontier.best(budget)
+        assert best.peak == peaks[place]
+        assert ("optimal (proven)" in text) == (best.status == "optimal")
+        assert text.startswith(f"overhead {format_overhead(best.overhead)}, ")
+
+
+def test_every_point_has_its_matrices_its_map_and_its_stages(frontier: rx.Frontier, recording: Recording) -> None:
+    points, maps = list(recording.points()), list(recording.maps())
+    frames = recording.overview()["matrices"]["frames"]
+    assert [frame[0] for frame in frames] == [placed["arena"]["size"] for placed in maps] == [3, 4, 6, 10]
+    for (schedule, _), frame, placed in zip(frontier.scheduled(), frames, maps, strict=True):
+        _, rows, largest, lengths, packed = frame
+        cells = MatrixCells.of(schedule)
+        assert zlib.decompress(base64.b64decode(packed["bytes"])) == cells.runs + cells.R + cells.S + cells.U
+        assert lengths == tuple(map(len, (cells.runs, cells.R, cells.S, cells.U)))
+        assert (rows, largest) == (schedule.stages, cells.largest)
+        assert len(placed["columns"]["birth"]) == len(schedule.sequence)
+        assert len(placed["lines"]["starts"]) == schedule.stages + 1
+    axes = ("xaxis", "yaxis", "yaxis2")
+    assert len({json.dumps([point["figure"]["layout"][axis]["range"] for axis in axes]) for point in points}) == 1
+    for point, (schedule, peak) in zip(points, recording.scheduled, strict=True):
+        parts = {name: texts_of(packed) for name, packed in point["stages"].items()}
+        assert parts["stage"] == [str(stage) for stage in range(schedule.stages)]
+        assert {len(point["spans"]), *map(len, parts.values())} == {schedule.stages}
+        starts = [start for start, _ in point["spans"]]
+        assert starts == sorted(starts)
+        assert set(point["hits"]) == set(range(schedule.stages))
+        assert np.sum([trace["y"] for trace in point["figure"]["data"][:4]], axis=0).max() == peak
+
+
+def test_the_page_counts_its_parts_and_keeps_everything_where_nothing_fits(frontier: Any, tmp_path: Path) -> None:
+    nothing_fits = opened(rx.save_page(rx.solve(GRAPH, 2), tmp_path / "page.html"))
+    assert [peak for peak, *_ in nothing_fits["overview"]["matrices"]["frames"]] == [10]
+    parts: list[tuple[int, int]] = []
+    page = live_page(frontier, on_progress=lambda done, total: parts.append((done, total)))
+    assert parts == [(i + 1, 9) for i in range(9)]  # four points with their maps, and 17 values at once
+    assert page.text.count('<script type="application/gzip"') == 1 + 9 + 2  # the overview, and two scripts
+    with pytest.raises(rx.errors.FileError, match="nowhere"):
+        rx.save_page(rx.solve(GRAPH, 4), tmp_path / "nowhere" / "page.html")
+
+
+def test_a_measured_schedule_alone_brings_its_measurement(frontier: rx.Frontier, recording: Recording) -> None:
+    found = measurement(State(graph=GRAPH, schedule=frontier.points[1].schedule))
+    measured = Recording(frontier, minimum_budget(GRAPH), 10, measurement=found)
+    run = measured.overview()["run"]
+    assert (run["point"], run["peak"], run["proof"]) == (1, 4, describe_proof(found))
+    lines = [
+        next(trace for trace in point["figure"]["data"] if trace["name"] == "measured") for point in measured.points()
+    ]
+    assert [line["visible"] for line in lines] == [False, True, False, False]
+    assert max(lines[1]["y"]) == 4
+    last = measured.presented.scenes()[-1]
+    assert (last["caption"], bool(last["draw"])) == (f"Proof: {describe_proof(found)}", True)
+    assert recording.overview()["run"] is None
+    proven = Scene("{proof}", execute=True)  # which only what was measured can be
+    assert [len(made.presented.scenes([proven])) for made in (recording, measured)] == [0, 1]
+
+
+def test_report_writes_the_page_with_the_lines_of_a_model_unless_they_are_kept_out(tmp_path: Path, capsys: Any) -> None:
+    graph, page = tmp_path / "graph.json", tmp_path / "page.html"
+    GRAPH.save(str(graph))
+
+    def overview(*asked: str) -> dict[str, Any]:
+        code, said, _ = run(capsys, "report", *asked, "--interactive", "-o", str(page))
+        assert code == 0
+        assert f"written to {page}" in said
+        return opened(page)["overview"]
+
+    assert len(overview(str(graph), "--budget", "4", "--sweep", "3")["matrices"]["frames"]) >= 3
+    for more, is_there in ((), True), (("--no-source",), False):
+        sources = overview("residual_net", "--batch", "2", "--budget", "100%", *more)["sources"]
+        assert ("def forward(self, x" in "".join(sources.values())) == is_there

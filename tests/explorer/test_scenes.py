@@ -1,4 +1,4 @@
-"""Scenes of a presentation without a browser: what they bring to the screen, and what is said."""
+"""Scenes of a presentation and the guided tour without a browser: what they bring, and what is said."""
 
 from __future__ import annotations
 
@@ -8,37 +8,34 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.errors import QuantityError, UnknownNameError
+from remat_explorer.explanations import alive_at, recomputed
 from remat_explorer.explorer import Scene
+from remat_explorer.explorer.panels.compare_panel import ComparePanel
+from remat_explorer.explorer.panels.plan_panel import PeakPanel
+from remat_explorer.explorer.panels.side_panel import Click
 from remat_explorer.explorer.presentations import PRESENTATIONS
-from remat_explorer.explorer.presenter import PresenterView
-from remat_explorer.explorer.recording import Recording
 from remat_explorer.explorer.state.state import PICTURES, State
+from remat_explorer.explorer.tour import STEPS, Tour, TourView
 from remat_explorer.explorer.work.executing import describe_proof
+from remat_explorer.explorer.work.model_sources import ModelSources
 from remat_explorer.explorer.work.scenes import ScenePlayer
 from remat_explorer.explorer.work.screen import show_schedule
 from remat_explorer.models import names
-from remat_explorer.solvers import minimum_budget
-from tests.explorer.driven import driver_of, settled
-from tests.explorer.panel_tools import measurement
-
-SCRIPT = [
-    Scene("Everything kept: {keep_all}", "100%", "model", at="peak"),
-    Scene("{peak} within {budget}: {saved} less, {overhead}", "4", "matrices", "explain", "recomputation"),
-    Scene("Stage 3", panel="plan", at=3),
-    Scene("It plays", picture="model", play=True),
-]
+from tests.explorer.driven import SCRIPT, driver_of, measurement, settled, solved
 
 
 @pytest.fixture
-def presented() -> Any:
-    """An explorer on a chain, at the first scene."""
-    explorer = driver_of(rx.linear(8), budget=4)
-    explorer.solve()
-    settled(explorer).present(SCRIPT)
-    return explorer
+def played(state: State) -> Any:
+    """A state whose scenes are played, and where an execution is only noted."""
+    executed: list[bool] = []
+    ScenePlayer(state, lambda: executed.append(True))
+    state.executed = executed  # type: ignore[attr-defined]
+    return state
 
 
-def test_scenes_bring_budget_picture_panel_and_place(presented: Any) -> None:
+def test_scenes_bring_budget_picture_panel_and_place_and_the_last_is_the_last() -> None:
+    presented = solved(driver_of(rx.linear(8), budget=4))
+    presented.present(SCRIPT)
     state = presented.state
     assert (state.scene, state.caption, state.picture) == (0, "Everything kept: 10 B", "model")
     assert (state.budget, state.plan.peak) == (10, 10)
@@ -58,28 +55,23 @@ def test_scenes_bring_budget_picture_panel_and_place(presented: Any) -> None:
     state.scene = 0
     state.scene = 2  # a jump shows what the scenes between would have left
     assert (state.budget, state.picture, state.panel, state.stage) == (4, "matrices", "plan", 3)
-
-
-def test_the_last_scene_is_the_last_and_an_end_says_nothing_more(presented: Any) -> None:
-    state = presented.state
     state.scene = 99
     assert state.scene == 3
     state.scene = -7
     assert (state.scene, state.caption, state.playing) == (-1, "", False)
+    presented.present()  # the usual ones prove only what can be executed
+    assert not any(scene.execute for scene in state.scenes)
+    assert "linear8: keeping every value" in state.caption
+    assert len(state.scenes) == 5
 
 
-def test_a_better_schedule_brings_its_numbers_and_its_place(state: State) -> None:
-    ScenePlayer(state, lambda: None)
-    state.scenes, state.scene = (Scene("{peak}", at="peak"),), 0
-    assert state.caption == "4 B"
+def test_a_scene_waits_for_its_model_and_a_better_schedule_brings_its_numbers_and_its_place(played: Any) -> None:
+    played.scenes, played.scene = (Scene("{peak}", at="peak"),), 0
+    assert played.caption == "4 B"
     other = rx.solve(rx.linear(8), budget=10)
-    show_schedule(state, other.schedule, other)
-    assert state.caption == "10 B"
-    assert state.plan is not None
-    assert state.stage == state.plan.timeline.stage[state.plan.timeline.peak_statement]
-
-
-def test_a_scene_waits_for_its_model() -> None:
+    show_schedule(played, other.schedule, other)
+    assert played.caption == "10 B"
+    assert played.stage == played.plan.timeline.stage[played.plan.timeline.peak_statement]
     state = State(graph=rx.linear(8), checkpoint_all_peak=10, busy="loading")
     ScenePlayer(state, lambda: None)
     state.scenes, state.scene = (Scene("{peak}", budget="40%"),), 0
@@ -89,23 +81,17 @@ def test_a_scene_waits_for_its_model() -> None:
     assert (state.budget, state.caption) == (4, "4 B")
 
 
-def test_what_is_to_be_proven_is_executed_once_and_then_said(state: State) -> None:
-    executed: list[bool] = []
-    ScenePlayer(state, lambda: executed.append(True))
-    state.scenes, state.scene = (Scene("Prove it: {proof}", execute=True), Scene("Then")), 0
-    assert (executed, state.caption) == ([True], "Prove it: …")
-    state.measurement = measurement(state)
-    assert state.caption == f"Prove it: {describe_proof(state.measurement)}"
-    state.scene = 1
-    state.scene = 0
-    assert len(executed) == 1
-
-
-def test_a_budget_that_cannot_be_had_is_said_and_the_scene_goes_on(state: State) -> None:
-    ScenePlayer(state, lambda: None)
-    state.scenes, state.scene = (Scene("Here", budget="much", picture="model"),), 0
-    assert "'much'" in state.status
-    assert (state.tone, state.picture, state.caption) == ("error", "model", "Here")
+def test_what_is_to_be_proven_is_executed_once_and_then_said(played: Any) -> None:
+    played.scenes, played.scene = (Scene("Prove it: {proof}", execute=True), Scene("Then")), 0
+    assert (played.executed, played.caption) == ([True], "Prove it: …")
+    played.measurement = measurement(played)
+    assert played.caption == f"Prove it: {describe_proof(played.measurement)}"
+    played.scene = 1
+    played.scene = 0
+    assert len(played.executed) == 1
+    played.scenes, played.scene = (Scene("Here", budget="much", picture="model"),), 0  # a budget that cannot be had
+    assert "'much'" in played.status
+    assert (played.tone, played.picture, played.caption) == ("error", "model", "Here")
 
 
 @pytest.mark.parametrize(
@@ -124,60 +110,63 @@ def test_a_scene_that_cannot_be_is_refused_in_words(given: dict[str, Any], error
         Scene(**{"caption": "", **given})
 
 
-def test_bar_and_state_follow_each_other(state: State) -> None:
-    ScenePlayer(state, lambda: None)
-    asked: list[bool] = []
-    bar = PresenterView(state, lambda: asked.append(True)).widget
-    bar._handle_custom_msg({"present": True}, [])
-    assert asked == [True]
-    state.scenes = tuple(SCRIPT)
-    bar._handle_custom_msg({"present": True}, [])  # those that there are
-    assert (asked, state.scene) == ([True], 0)
-    assert (bar.scene, bar.count, bar.caption) == (0, 4, "Everything kept: 10 B")
-    bar.scene = 2
-    assert (state.scene, bar.caption) == (2, "Stage 3")
-
-
-def test_usual_scenes_prove_only_what_can_be_executed(presented: Any) -> None:
-    presented.present()
-    assert not any(scene.execute for scene in presented.state.scenes)
-    assert "linear8: keeping every value" in presented.state.caption
-    assert len(presented.state.scenes) == 5
-
-
-def test_presentations_are_of_models_of_the_zoo_and_of_places_that_there_are() -> None:
+def test_presentations_are_of_models_of_the_zoo_and_every_picture_may_be_shown(played: Any) -> None:
     assert list(PRESENTATIONS) == ["checkmate-figure-1", "unet", "gpt2"]
     for shown in PRESENTATIONS.values():
         assert shown.model in names()
         assert len(shown.scenes) >= 5
         assert shown.scenes[0].budget == "100%"
+    played.scenes = tuple(Scene("", picture=picture) for picture in PICTURES)
+    for place, picture in enumerate(PICTURES):
+        played.scene = place
+        assert played.picture == picture
 
 
-@pytest.mark.parametrize("picture", PICTURES)
-def test_a_scene_may_show_every_picture_of_the_explorer(picture: str) -> None:
-    state = State(scenes=(Scene("", picture=picture),), schedule=rx.solve(rx.linear(4), 4).schedule)
-    ScenePlayer(state, lambda: None)
-    state.scene = 0
-    assert state.picture == picture
+def test_the_tour_follows_what_the_person_does() -> None:
+    driver = driver_of(rx.linear(8), budget=10)
+    state, tour = driver.state, Tour(driver.state, wanted=True)
+    driver.load()
+    settled(driver)
+    assert state.hint == 1
+    state.budget = 4
+    assert state.hint == 2
+    solved(driver)
+    assert state.hint == 3
+    state.stage, state.value = 0, 0
+    state.hint = 4
+    state.stage = alive_at(state.plan).stage  # not yet asked for
+    state.stage = 0
+    assert state.hint == 4
+    state.stage, state.value = next(iter(recomputed(state.schedule)))  # a click on orange
+    assert state.hint == 5
+    PeakPanel(state).clicked(Click(action="go"))
+    assert state.hint == 6
+    ComparePanel(state).clicked(Click(action="keep"))
+    assert state.other.strategy == "checkpoint-all"
+    assert state.hint == 0
+    tour.close()
 
 
-def test_the_live_page_has_each_scene_as_it_is_on_its_curve() -> None:
-    graph = rx.linear(8)
-    frontier = rx.Frontier(graph, tuple(rx.solve(graph, budget) for budget in (3, 4, 10)))
-    recording = Recording(frontier, minimum_budget(graph), 10)
-    recorded = recording.presented.scenes([*SCRIPT, Scene("{proof}", execute=True)])
-    assert [scene["caption"] for scene in recorded] == [
-        "Everything kept: 10 B",
-        "4 B within 4 B: 60 % less, +52.9 %",
-        "Stage 3",
-        "It plays",
-    ]  # what was not measured is not proven
-    assert [scene["budget"] for scene in recorded] == [10, 4, 4, 4]
-    assert [scene["stage"] for scene in recorded[2:]] == [3, 0]
-    best = frontier.best(4)
-    assert best is not None
-    assert best.schedule is not None
-    found = measurement(State(graph=graph, schedule=best.schedule))
-    measured = Recording(frontier, minimum_budget(graph), 10, measurement=found)
-    assert measured.presented.scenes()[-1]["caption"] == f"Proof: {describe_proof(found)}"
-    assert measured.presented.scenes()[-1]["draw"]
+def test_next_and_back_go_through_the_steps_and_a_closed_tour_stays_closed() -> None:
+    state, other = State(busy="loading"), State(busy="loading")
+    view: Any = TourView(state, Tour(state, wanted=True))
+    Tour(other, wanted=False)
+    state.busy = other.busy = ""
+    assert other.hint == 0  # to whom it is not offered
+    assert (ModelSources().nothing_chosen, ModelSources("mlp").nothing_chosen) == (True, False)
+    assert view.widget.layout.display == "flex"
+    assert view.back.disabled
+    for step in (2, 3, 4, 5, 6):
+        view.next.click()
+        assert state.hint == step
+        assert STEPS[step - 1][0] in view._text.value
+    view.back.click()
+    assert state.hint == 5
+    view.next.click()
+    view.next.click()
+    assert state.hint == 0
+    assert view.widget.layout.display == "none"
+    state.budget = 3
+    state.busy = "loading"
+    state.busy = ""
+    assert state.hint == 0

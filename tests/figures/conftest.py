@@ -1,5 +1,3 @@
-"""Schedules that several figures are drawn of."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -8,6 +6,7 @@ import pytest
 
 from remat_explorer.instances import linear
 from remat_explorer.solvers import Frontier, solve
+from tests.figures.choices import chain_with_choices
 from tests.torch_fixtures import forgotten_code, one_thread, quick_collection, settings_of_torch  # noqa: F401
 
 
@@ -24,3 +23,9 @@ def frontier() -> Any:
     solutions = [solve(graph, budget) for budget in (2, 4, 6, 8)]
     solutions += [solve(graph, budget, strategy="chen-sqrt-n") for budget in (4, 6, 8)]
     return Frontier(graph, tuple(solutions))
+
+
+@pytest.fixture(scope="session")
+def chosen() -> Any:
+    """A schedule that runs more than default implementations."""
+    return solve(chain_with_choices(), 3600, "monet", time_limit=60).schedule

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -32,36 +35,29 @@ def fit(memory: Any, batch: int = 1024, **options: Any) -> Fit:
 
 @pytest.fixture(scope="module")
 def keep_all() -> int:
-    return fit("1 GB", optimizer="sgd").keep_all
+    plain, found = (fit("1 GB", optimizer=name) for name in ("sgd", "adamw"))
+    assert found.keep_all - plain.keep_all == found.shares["optimizer"] == 2 * 4 * found.parameters + 16 * 4
+    return plain.keep_all
 
 
-@pytest.mark.parametrize(
-    ("name", "make"),
-    [
-        ("sgd", lambda p: torch.optim.SGD(p)),
-        ("momentum", lambda p: torch.optim.SGD(p, momentum=0.9)),
-        ("adam", torch.optim.Adam),
-        ("adamw", torch.optim.AdamW),
-    ],
-)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_states_are_as_many_bytes_as_those_of_pytorch(name, make, dtype):
-    model = nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5)).to(dtype)
-    optimizer = make(list(model.parameters()))
-    model(torch.ones(2, 3, dtype=dtype)).sum().backward()
-    optimizer.step()
-    kept = sum(t.nbytes for state in optimizer.state.values() for t in state.values() if isinstance(t, torch.Tensor))
-    weights = [Weight(tuple(p.shape), p.element_size()) for p in model.parameters()]
-    assert Recipe(name).state_bytes(weights) == kept
+def test_states_are_as_many_bytes_as_those_of_pytorch():
+    makers = {"sgd": torch.optim.SGD, "momentum": partial(torch.optim.SGD, momentum=0.9), "adam": torch.optim.Adam}
+    makers["adamw"] = torch.optim.AdamW
+    for (name, make), dtype in product(makers.items(), (torch.float32, torch.bfloat16)):
+        model = nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5)).to(dtype)
+        optimizer = make(list(model.parameters()))
+        model(torch.ones(2, 3, dtype=dtype)).sum().backward()
+        optimizer.step()
+        kept = [t for state in optimizer.state.values() for t in state.values() if isinstance(t, torch.Tensor)]
+        weights = [Weight(tuple(p.shape), p.element_size()) for p in model.parameters()]
+        assert Recipe(name).state_bytes(weights) == sum(t.nbytes for t in kept)
 
 
-def test_mixed_precision_with_adam_takes_sixteen_bytes_for_each_parameter():
+def test_states_of_mixed_precision_and_in_8_bits_are_as_many_bytes_as_published():
     weights = [Weight((1024, 1024), 2)]  # ZeRO, section 3.1: 2 + 2 for parameters and gradients, and 12
     assert round(Recipe("adam", master_weights=True).extra_bytes(weights) / 1024**2) == 12
     assert Recipe("adam", True, True).extra_bytes(weights) - Recipe("adam", True).extra_bytes(weights) == 2 * 1024**2
-
-
-def test_states_in_8_bits_have_a_scale_for_each_block_and_small_ones_stay_whole():
+    # a scale for each block; small states stay whole
     assert Recipe("adam8bit").state_bytes([Weight((64, 64), 4)]) == 2 * (4096 + 2 * 4)
     assert Recipe("adam8bit").state_bytes([Weight((64,), 2)]) == 2 * 64 * 4
     assert Recipe("adafactor").state_bytes([Weight((30, 40), 2), Weight((40,), 2)]) == 4 * (70 + 40)
@@ -79,17 +75,13 @@ def test_the_verdict_follows_from_the_memory(keep_all, share, verdict):
     assert found.verdict in {other.verdict for other in found.alternatives if str(other.recipe) == "sgd"}
 
 
-def test_an_optimizer_is_resident(keep_all):
-    found = fit("1 GB", optimizer="adamw")
-    assert found.keep_all - keep_all == found.shares["optimizer"] == 2 * 4 * found.parameters + 16 * 4
-
-
-def test_the_largest_batch_is_that_of_captures_at_that_batch():
-    found = rx.fit("residual_net", "300 MB", batch=4, optimizer="sgd", precision="float32", time_limit=6)
+def test_the_largest_batch_is_that_of_captures_at_that_batch(monkeypatch):
+    monkeypatch.setattr(sys.modules["remat_explorer.fit"], "QUICK", float("inf"))  # on a busy machine too
+    found = rx.fit("residual_net", "300 MB", batch=4, optimizer="sgd", precision="float32", time_limit=2)
     assert found.reach is not None
     assert found.reach.measured
     kept, known, bound = found.largest_of("batch") or (0, 0, 0)
-    assert kept < known <= bound
+    assert 0 < kept <= known <= bound
 
     def peak(batch: int) -> int:
         return checkpoint_all_peak(rx.models.load("residual_net", batch, device="cuda").graph)
@@ -122,40 +114,25 @@ def test_what_cannot_be_answered_is_quoted():
 
 
 def test_the_command_prints_one_object_and_writes_the_schedule(capsys, tmp_path):
-    target = tmp_path / "plan.json"
-    command = [
-        "fit",
-        "mlp",
-        "--memory",
-        "60 MB",
-        "--batch",
-        "2048",
-        "--optimizer",
-        "sgd",
-        "--time-limit",
-        "2",
-        "--json",
-    ]
-    code = main([*command, "-o", str(target), "--graph", str(tmp_path / "graph.json")])
+    def fit_command(options: str) -> int:
+        return main(["fit", *options.split()])
+
+    target, graph = tmp_path / "plan.json", tmp_path / "graph.json"
+    written = f"--json -o {target} --graph {graph}"
+    assert fit_command(f"mlp --memory 60MB --batch 2048 --optimizer sgd --time-limit 2 {written}") == 0
     found = json.loads(capsys.readouterr().out)
-    assert code == {"yes": 0, "recompute": 0, "unknown": 3, "no": 2}[found["verdict"]]
     assert found["verdict"] == "yes"
-    graph = rx.Graph.load(str(tmp_path / "graph.json"))
-    assert rx.Solution.load(str(target), graph).peak == found["peak"] <= 60_000_000
-    assert main(["fit", "mlp", "--memory", "1 MB"]) == 2
+    assert rx.Solution.load(str(target), rx.Graph.load(str(graph))).peak == found["peak"] <= 60_000_000
+    assert fit_command("mlp --memory 1MB") == 2
     assert "Does not fit into 977 KiB" in capsys.readouterr().out
-    assert main(["fit", "graph.json", "--memory", "1 GB"]) == 64
+    assert fit_command("graph.json --memory 1GB") == 64
     assert "parameters and inputs are not told apart" in capsys.readouterr().err
-
-
-def test_what_is_known_to_fit_is_never_more_than_the_largest_step():
-    graph = linear(8)
-    step = reach_of(BatchScaling.by_rule(graph), "examples", checkpoint_all_peak(graph) - 1, 0.0, known=(1, 1.2))
-    assert (step.kept, step.found, step.overhead) == (0, 1, 1.2)
 
 
 def test_a_single_unit_that_fits_with_recomputation_alone_is_found():
     graph = linear(8)
+    step = reach_of(BatchScaling.by_rule(graph), "examples", checkpoint_all_peak(graph) - 1, 0.0, known=(1, 1.2))
+    assert (step.kept, step.found, step.overhead) == (0, 1, 1.2)
     step = reach_of(BatchScaling.by_rule(graph), "examples", 5, 3.0)
     assert (step.kept, step.found, step.bound) == (0, 1, 1)
     assert step.overhead == pytest.approx(rx.solve(graph, 5).overhead)

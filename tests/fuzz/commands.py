@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from remat_explorer.cli.parser import make_parser
 from remat_explorer.solvers.registry import STRATEGIES
-from tests.fuzz.nonsense import texts
+from tests.fuzz.mutants import texts
 
-SERVING = ("app", "lab")  # serve until they are stopped, unless an argument is refused
 NEEDED = {  # what a command does not begin without
     "solve": ["--budget", "100%"],
     "report": ["--budget", "100%", "-o", "OUTPUT"],
@@ -28,7 +27,6 @@ MODELS = [*["GRAPH"] * 20, "PIPE", "FOLDER", "/dev/zero", "missing.json", "vg16"
 
 @cache
 def parsers() -> dict[str, argparse.ArgumentParser]:
-    """The parser of each command."""
     (commands,) = [a for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction)]
     return dict(commands.choices)
 

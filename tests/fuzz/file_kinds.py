@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,6 +16,7 @@ from remat_explorer.cache_folder import entry_path
 from remat_explorer.capture.implementations.cudnn_plans import ExecutionPlan, load_plans, store_plans
 from remat_explorer.capture.profile_cache import Profile, load_profile, store_profile
 from remat_explorer.capture_options import CaptureOptions
+from remat_explorer.claims import Status
 from remat_explorer.documents import to_json
 from remat_explorer.graph import Graph
 from remat_explorer.graph.file import dump_graph
@@ -25,7 +26,7 @@ from remat_explorer.operation_details import Details
 from remat_explorer.solvers.ablation.ablation_result import Ablation
 from remat_explorer.solvers.base import checkpoint_all
 from remat_explorer.solvers.cache import Question, load_solution, store_solution
-from remat_explorer.solvers.solution import Solution, Status, capture_options_of
+from remat_explorer.solvers.solution import Solution, capture_options_of
 from remat_explorer.solvers.sweeps.frontier import Frontier
 from tests.fuzz.outcomes import of_call, of_command
 
@@ -72,7 +73,6 @@ class FileKind:
 
 @cache
 def file_kinds() -> dict[str, FileKind]:
-    """The kinds by their names."""
     graph = plain()
     kept = Solution(graph, "optimal", Status.OPTIMAL, 9, checkpoint_all(graph), graph.total_cost, 0.1, "highs")
     table = rx.ablation(choosing(), ["100%"], ["masks"], time_limit=1.0)
@@ -81,40 +81,30 @@ def file_kinds() -> dict[str, FileKind]:
     store_solution(question, kept)
     store_profile(dict(PROFILE), Profile((1.0,), (0,), (False,), (4,), 0))
     store_plans(PLANS, [PLAN])
-    entries = {kind: _entry(kind, key) for kind, key in _keys(question)}
+    kept_in: dict[str, tuple[Path, Callable[[], object]]] = {
+        "kept solution": (entry_path("solution", question.key), lambda: load_solution(question)),
+        "kept profile": (entry_path("profile", dict(PROFILE)), lambda: load_profile(dict(PROFILE), 1, 1)),
+        "kept algorithms": (entry_path("cudnn", PLANS), lambda: load_plans(PLANS)),
+    }
+    read = {name: json.loads(path.read_text()) for name, (path, _) in kept_in.items()}
     return {
-        "graph": FileKind(json.loads(dump_graph(graph, details=True)), _use_graph),
-        "graph with choices": FileKind(json.loads(dump_graph(choosing(), details=True)), _use_graph),
-        "solution": FileKind(kept.to_document(), _use_solution),
-        "sweep": FileKind(frontier.to_document(), _use_sweep),
-        "ablation": FileKind(table.to_document(), _use_ablation),
-        "kept solution": FileKind(_read(entries["solution"]), lambda text: _use_kept(text, question)),
-        "kept profile": FileKind(_read(entries["profile"]), _use_profile),
-        "kept algorithms": FileKind(_read(entries["cudnn"]), _use_plans),
+        "graph": FileKind(json.loads(dump_graph(graph, details=True)), in_a_file(_graph)),
+        "graph with choices": FileKind(json.loads(dump_graph(choosing(), details=True)), in_a_file(_graph)),
+        "solution": FileKind(kept.to_document(), in_a_file(_solution)),
+        "sweep": FileKind(frontier.to_document(), in_a_file(_sweep)),
+        "ablation": FileKind(table.to_document(), in_a_file(_ablation)),
+        **{name: FileKind(read[name], in_the_cache(*where)) for name, where in kept_in.items()},
     }
 
 
-def _keys(question: Question) -> Iterator[tuple[str, dict[str, Any]]]:
-    yield from (("solution", question.key), ("profile", dict(PROFILE)), ("cudnn", PLANS))
+def in_a_file(use: Callable[[str], str]) -> Callable[[str], str]:
+    def written(text: str) -> str:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "mutant.json")
+            path.write_bytes(text.encode("utf-8", "surrogatepass"))
+            return use(str(path))
 
-
-def _entry(kind: str, key: dict[str, Any]) -> Path:
-    return entry_path(kind, key)
-
-
-def _read(path: Path) -> Any:
-    return json.loads(path.read_text())
-
-
-def _in_a_file(text: str, use: Callable[[str], str]) -> str:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "mutant.json")
-        path.write_bytes(text.encode("utf-8", "surrogatepass"))
-        return use(str(path))
-
-
-def _use_graph(text: str) -> str:
-    return _in_a_file(text, _graph)
+    return written
 
 
 def _graph(path: str) -> str:
@@ -136,18 +126,14 @@ def _solve_all(graph: Graph) -> None:
     assert best.status is not Status.INFEASIBLE, "keeping everything fits"
 
 
-def _use_solution(text: str) -> str:
-    return _in_a_file(text, _solution)
-
-
 def _solution(path: str) -> str:
     of_call(lambda: capture_options_of(path))
     of_call(lambda: str(Solution.load_schedule(path, plain())))
     return of_call(lambda: str(Solution.load(path, plain())))
 
 
-def _use_sweep(text: str) -> str:
-    return _in_a_file(text, lambda path: of_call(lambda: _read_sweep(path)))
+def _sweep(path: str) -> str:
+    return of_call(lambda: _read_sweep(path))
 
 
 def _read_sweep(path: str) -> None:
@@ -157,32 +143,19 @@ def _read_sweep(path: str) -> None:
     frontier.best("100%")
 
 
-def _use_ablation(text: str) -> str:
-    return _in_a_file(text, lambda path: of_call(lambda: str(Ablation.load(path, choosing()))))
+def _ablation(path: str) -> str:
+    return of_call(lambda: str(Ablation.load(path, choosing())))
 
 
-def _use_kept(text: str, question: Question) -> str:
-    ended = _listed(_entry("solution", question.key), text)
-    of_call(lambda: load_solution(question))
-    return ended
+def in_the_cache(path: Path, use: Callable[[], object]) -> Callable[[str], str]:
+    def listed(text: str) -> str:
+        path.write_bytes(text.encode("utf-8", "surrogatepass"))
+        of_command(["cache", "list"])
+        ended = of_command(["cache", "list", "--json"])
+        of_call(use)
+        return ended
 
-
-def _use_profile(text: str) -> str:
-    ended = _listed(_entry("profile", dict(PROFILE)), text)
-    of_call(lambda: load_profile(dict(PROFILE), 1, 1))
-    return ended
-
-
-def _use_plans(text: str) -> str:
-    ended = _listed(_entry("cudnn", PLANS), text)
-    of_call(lambda: load_plans(PLANS))
-    return ended
-
-
-def _listed(path: Path, text: str) -> str:
-    path.write_bytes(text.encode("utf-8", "surrogatepass"))
-    of_command(["cache", "list"])
-    return of_command(["cache", "list", "--json"])
+    return listed
 
 
 def _refuse(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Mutants of JSON documents: a few entries changed, taken away, added or repeated, or the text itself damaged."""
+"""What nobody should give: nonsense for options, and mutants of JSON documents, with entries or the text changed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,31 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.fuzz.nonsense import OVERFLOWING, entries
+OVERFLOWING = "@1e400"  # stands for the number, which no Python number is
+ENTRIES: list[Any] = [
+    *(None, True, False, 0, -1, 1, 2, 9, 10, -0.0, 0.5, 5e-324, 1e-300, 1e300, 1e308, -1e308),
+    *(2**31, 2**53, 2**53 + 1, 2**62, 2**63 - 1, 2**63, 2**64, -(2**63) - 1, 10**400, -(10**400)),
+    *(float("nan"), float("inf"), float("-inf"), OVERFLOWING),
+    *("", " ", "0", "nan", "60%", "smallest", "\0", "\n", "\ud800", "größe", "層"),
+    *("a" * 300, "1" * 5000, "../x", "x\x1b[2J"),
+    *([], {}, [[]], [None], [0], [1, 1], ["0"], [[0], [1]], {"": 0}, {"name": "x"}, [2**63], [{}]),
+    *("optimal", "feasible", "infeasible", "unknown", "forward", "backward", "default", "masks"),
+]
+WORDS = """
+- -- = a= =1 a=b=c 0 -0 1 2 4 9 -1 +3 0.5 .5 5. 1e3 1e-400 1e400 -1e400 1e308 nan inf -inf Infinity 1_000 ٣ ² 0x10
+60% 0% 100% 1e400% -5% % 9007199254740993 9223372036854775807 9223372036854775808 18446744073709551616 4,5 , 4,,5,
+60%,nan all none smallest exact optimal optimal,dtr optimall monet checkpoint-all highs cbc gurobi HIGHS 10% 0.9 1.3
+cpu A100 adam sgd masks masks,pooling cuda:99 auto größe 層 / . .. ~ * $HOME ' " <>& {} [] /dev/null /dev/full
+/dev/zero /proc/self/mem /nowhere/x.json missing.json no.py:f .py :f a.py:
+"""
+TEXTS = [
+    *WORDS.split(),
+    *("", " ", "60 %%", "1e308 TiB", "1.5 GiB", "1 parsec", "8 EiB", "1" * 400, "1" * 5000, "0" * 99 + "4"),
+    *("one extra forward", "\0", "\n", "\udcff", "\x1b[2J", "a" * 300),
+]
 
+entries = st.sampled_from(ENTRIES)
+texts = st.sampled_from(TEXTS) | st.text(max_size=12)
 ACTIONS = ("vary", "vary", "vary", "replace", "remove", "add", "repeat", "swap", "nest")
 DAMAGES = ("", "", "", "", "", "", "", "cut", "byte", "twice")  # most mutants are JSON
 
@@ -25,11 +48,10 @@ def places(entry: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int
 
 @st.composite
 def mutants(draw: st.DrawFn, original: Any) -> str:
-    """The text of a mutant of a document."""
     document = copy.deepcopy(original)
     for _ in range(draw(st.sampled_from((1, 1, 2, 3)))):
         document = _mutated(draw, document)
-    text = as_text(document)
+    text = json.dumps(document).replace(f'"{OVERFLOWING}"', "1e400")  # which Python reads, and JSON does not have
     damage = draw(st.sampled_from(DAMAGES))
     at = draw(st.integers(0, max(0, len(text) - 1))) if damage else 0
     if damage == "cut":
@@ -50,11 +72,6 @@ def _varied(draw: st.DrawFn, entry: Any) -> Any:
     if isinstance(entry, str):
         return draw(st.sampled_from((entry + "x", "größe", "", "optimal", "feasible", "forward", "backward")))
     return entry
-
-
-def as_text(document: Any) -> str:
-    """A document as JSON, with numbers that Python reads and JSON does not have."""
-    return json.dumps(document).replace(f'"{OVERFLOWING}"', "1e400")
 
 
 def _mutated(draw: st.DrawFn, document: Any) -> Any:

@@ -1,4 +1,7 @@
-"""How a case may end: with a result, a `RematError`, or an exit code that is documented, in little time and memory."""
+"""How a case may end: with a result, a `RematError`, or an exit code that is documented, in little time and memory.
+
+Stand-ins take the place of what a command starts beside itself, so that a case takes milliseconds and leaves nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,22 @@ import io
 import json
 import resource
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import HealthCheck
 
+import remat_explorer.solvers as solvers
 from remat_explorer.cli import main
-from remat_explorer.errors import RematError
+from remat_explorer.errors import RematError, SolverError
+from remat_explorer.graph import Graph
+from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers.sweeps import sweep_run
 
 ALL_CHECKS: list[Any] = list(HealthCheck)  # of hypothesis: what is slow or large here is meant to be
 CODES = {0: "done", 1: "contradicted", 2: "infeasible", 3: "not in time", 64: "exit 64", 69: "missing"}
@@ -54,7 +64,6 @@ def bounded() -> Iterator[None]:
 
 
 def of_call(call: Callable[[], object]) -> str:
-    """How a call of the Python interface ends."""
     with bounded():
         try:
             call()
@@ -87,3 +96,51 @@ def of_command(arguments: Sequence[str]) -> str:
 
 def _refuse(name: str) -> None:
     raise AssertionError(f"{name} in the output")
+
+
+class SolveHere:
+    """A `SolveJob` that has solved by the time it is started."""
+
+    remarks, from_cache = (), False
+
+    def __init__(self, solution: Solution) -> None:
+        self._solution = solution
+
+    @staticmethod
+    def start(graph: Graph, budget: int, strategy: str = "optimal", **options: Any) -> SolveHere:
+        options["time_limit"] = min(options["time_limit"], 0.2)
+        return SolveHere(solvers.solve(graph, budget, strategy, **options))
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return True
+
+    def poll(self) -> list[Any]:
+        return []
+
+    def solution(self) -> Solution:
+        return self._solution
+
+
+class ThreadHere(ThreadPoolExecutor):
+    """One thread in place of the processes of a sweep."""
+
+    deaths = ()
+
+    def __init__(self, workers: int) -> None:
+        super().__init__(1)
+
+    def kill(self) -> None:
+        self.shutdown(cancel_futures=True)
+
+
+def _nothing(*arguments: Any, **options: Any) -> Any:
+    raise SolverError("nothing is started here")
+
+
+@contextlib.contextmanager
+def in_process() -> Iterator[None]:
+    """Solve and sweep in this process; neither servers nor browsers are started."""
+    here = patch.object(solvers, "SolveJob", SolveHere), patch.object(sweep_run, "Processes", ThreadHere)
+    servers = patch.object(subprocess, "run", _nothing), patch("os.execve", _nothing)
+    with here[0], here[1], servers[0], servers[1], patch("webbrowser.open", lambda address: True):
+        yield

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from jupyter_client.kernelspec import KernelSpec
@@ -82,6 +83,11 @@ SHOWS: dict[str, tuple[str, ...]] = {
 }
 
 
+def every_other(first: int) -> list[Any]:
+    """Half of the notebooks, as cases of a test."""
+    return NOTEBOOKS[first::2]
+
+
 class SamePython(AsyncKernelManager):
     """Runs the kernel with the Python of the tests, whatever kernels this machine has registered."""
 
@@ -92,10 +98,7 @@ class SamePython(AsyncKernelManager):
 
 
 def answered(cells: list[NotebookNode]) -> list[NotebookNode]:
-    """The exercises once more, each with its solution.
-
-    An exercise is a code cell that ends with its check by name.
-    """
+    """The exercises, which are code cells that end with their check by name, once more, each with its solution."""
     exercises = []
     for cell in cells:
         named = re.search(r'\ncheck\("([\d.]+)"', cell.source)
@@ -107,20 +110,12 @@ def answered(cells: list[NotebookNode]) -> list[NotebookNode]:
 
 
 def execute(path: Path, folder: Path) -> NotebookNode:
-    """The notebook with its outputs, and with its exercises once more at the end, answered.
-
-    Args:
-        path: of the notebook.
-        folder: working directory of the kernel, for what the notebook saves.
-    """
+    """The notebook with its outputs, and its exercises answered at its end; what it saves goes into the folder."""
     notebook = nbformat.read(path, as_version=4)
     notebook.cells += answered(notebook.cells)
     places = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     client = NotebookClient(
-        notebook,
-        timeout=CELL_SECONDS,
-        kernel_manager_class=SamePython,
-        resources={"metadata": {"path": str(folder)}},
+        notebook, timeout=CELL_SECONDS, kernel_manager_class=SamePython, resources={"metadata": {"path": str(folder)}}
     )
     return client.execute(env={**os.environ, "PYTHONPATH": places})
 
@@ -136,10 +131,7 @@ def lacking(notebook: NotebookNode, shows: tuple[str, ...]) -> list[str]:
 
 
 def outdated(cells: list[NotebookNode]) -> list[str]:
-    """The code cells whose printed lines are to be told in the cell below them, and are not, or have changed.
-
-    Times may differ, and all of what depends on the machine or on how far a search came: that has the tag "measured".
-    """
+    """The code cells whose printed lines are not told in the cell below them, but for times and cells "measured"."""
     below = {cell.metadata["picture"]["of"]: cell.source for cell in cells if "picture" in cell.metadata}
     found = []
     for cell in cells:
@@ -154,5 +146,4 @@ def outdated(cells: list[NotebookNode]) -> list[str]:
 
 
 def printed(cell: NotebookNode) -> str:
-    """What a code cell has printed."""
     return "".join(output.text for output in cell.outputs if output.output_type == "stream")

@@ -14,7 +14,6 @@ def page(path: str) -> str:
 
 
 def blocks(text: str, language: str) -> list[str]:
-    """The blocks of code in a language, in their order."""
     found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     return [code for name, code in found if name == language]
 

@@ -1,4 +1,4 @@
-"""Servers as commands start them, and requests to them."""
+"""Servers as commands start them, requests to them, and files called like modules: each notes that it was run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import psutil
 import remat_explorer as rx
 
 ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/[-\w/.]*\?token=(\w{20,})")
-PATIENCE = 120  # seconds until a server has to be there
+PATIENCE = 240  # seconds until a server has to be there
 
 
 @dataclass(frozen=True)
@@ -70,4 +70,16 @@ def served(folder: Path, *arguments: str) -> Iterator[Server]:
     finally:
         if process.poll() is None:
             process.terminate()
-            process.wait(60)
+            process.wait(240)
+
+
+NAMES = ("json", "numpy", "torch", "mip", "highspy", "numba", "logging")
+
+
+def plant(folder: Path, *more: str) -> None:
+    for name in (*NAMES, *more):
+        (folder / f"{name}.py").write_text(f"open({str(folder / f'ran-{name}')!r}, 'w').close()\n")
+
+
+def planted(folder: Path) -> list[str]:
+    return sorted(path.name.removeprefix("ran-") for path in folder.glob("ran-*"))

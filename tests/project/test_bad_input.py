@@ -1,4 +1,4 @@
-"""Input that once ended in a traceback: each line leaves with 64, and quotes what it is about."""
+"""Input that means nothing, to commands and to Python: it is refused, and quoted, and leaves no traceback."""
 
 import inspect
 import json
@@ -6,7 +6,6 @@ import os
 import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -15,126 +14,105 @@ import pytest
 import torch
 
 import remat_explorer as rx
+from remat_explorer.claims import Status
 from remat_explorer.errors import ArgumentError, RematError
 from remat_explorer.graph import Graph, Value, operation
-from remat_explorer.graph.file import dump_graph
 from remat_explorer.instances import linear
 from remat_explorer.solvers import Frontier, solve, sweep
 from remat_explorer.solvers.base import checkpoint_all
-from remat_explorer.solvers.solution import Solution, Status
+from remat_explorer.solvers.solution import Solution
 from tests.project.shell import run
+
+pytestmark = pytest.mark.usefixtures("kept_workers")
 
 HUGE = str(2**63 - 1)
 TOO_MUCH = "is more than 8192 TiB"
+OPTION = ("solve", "CHAIN", "--budget", "4", "--option")
+ILP = ("--strategy", "checkmate-ilp")
+RUN = ("run", "mlp", "--batch", "64", "--budget", "100%", "--device", "cpu")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["solve", "CHAIN", "--budget", "1e400"], f"'1e400' {TOO_MUCH}"),
-        (["solve", "CHAIN", "--budget", "1e400%"], f"'1e400%' {TOO_MUCH}"),
-        (["solve", "CHAIN", "--budget", "1e308 TiB"], f"'1e308 TiB' {TOO_MUCH}"),
-        (["solve", "CHAIN", "--budget", HUGE], f"'{HUGE}' {TOO_MUCH}"),
-        (["sweep", "CHAIN", "--budgets", f"4,{HUGE}"], f"'{HUGE}' {TOO_MUCH}"),
-        (["sweep", "CHAIN", "--budgets", "1e400%"], f"'1e400%' {TOO_MUCH}"),
-        (["ablation", "CHAIN", "--budgets", f"{HUGE},"], f"'{HUGE}' {TOO_MUCH}"),
-        (["max-batch", "CHAIN", "--memory", "1e400"], f"'1e400' {TOO_MUCH}"),
-        (["max-batch", "CHAIN", "--memory", HUGE], f"'{HUGE}' {TOO_MUCH}"),
-        (["solve", "CHAIN", "--budget", "1" * 100_000 + "!"], "is not a number of bytes"),
-        (["solve", "CHAIN", "--budget", "4", "--option=--"], "--option: '--' is no"),
+        (["explode"], "invalid choice: 'explode'"),
+        (["solve", "CHAIN"], "required: --budget"),
+        (["policy", "--budget", "60%"], "the following arguments are required: MODEL"),
+        (["solve", "vg16", "--budget", "60%"], "unknown model 'vg16'; did you mean 'vgg16'"),
+        (["solve", "missing.json", "--budget", "4"], "cannot read 'missing.json'"),
+        (["lab", "missing.ipynb"], "'missing.ipynb'"),
+        (["app", "vgg16"], "'vgg16' is no model file"),
+        (["app", "missing.py:make_model"], "cannot read 'missing.py'"),
+        (["capture", "CHAIN", "-o", "x.json"], "is a graph file, which has no model to run or capture"),
+        (["capture", "mlp", "-o", "x.json", "--costs", "A10"], "unknown device 'A10'; did you mean 'A100'"),
+        (["capture", "vgg16", "--sequence", "16", "-o", "x.json"], "'vgg16' takes no sequences"),
+        (["capture", "mlp", "--implementations", "mask", "-o", "x.json"], "unknown kind of implementations 'mask'"),
+        (["run", "CHAIN", "--budget", "4"], "give a model's name or path/to/file.py:function"),
+        (["run", "mlp", "--budget", "90%", "--device", "gpu7"], "'gpu7' is not a device"),
+        ([*RUN, "--snapshot", "snapshot.pickle"], "memory snapshots on CUDA only"),
+        (["report", "CHAIN", "--budget", "4", "-o", "x", "--execute"], "is a graph file, which has no model to run"),
+        (["show", "CHAIN", "--costs", "A100"], "--costs A100 does not apply to"),
+        (["solve", "CHAIN", "--budget", "4", "--batch", "2"], "a graph file has its sizes and costs already"),
+        (["solve", "CHAIN", "--budget", "4", "--no-contract"], "--no-contract does not apply to"),
+        (["solve", "CHAIN", "--budget", "4", "--implementations", "masks"], "--option implementations="),
+        (["solve", "CHAIN", "--budget", "four"], "'four' is not a number of bytes"),
         (["solve", "CHAIN", "--budget=--"], "'--' is no"),
+        (["solve", "CHAIN", "--budget", "1" * 100_000 + "!"], "is not a number of bytes"),
+        (["solve", "CHAIN", "--budget", "1e400%"], f"'1e400%' {TOO_MUCH}"),
+        (["solve", "CHAIN", "--budget", HUGE], f"'{HUGE}' {TOO_MUCH}"),
+        (["solve", "CHAIN", "--budget", "smallest", "--budget-means", "reserved"], "for requested bytes only"),
+        (["solve", "CHAIN", "--budget", "4", "--time-limit", "nan"], "'nan' is not a number of seconds"),
+        (["solve", "CHAIN", "--budget", "4", "--threads", "1" * 5000], "is more than 1024"),
+        (["solve", "CHAIN", "--budget", "4", "--solver", "hihgs"], "did you mean 'highs'"),
+        (["solve", "CHAIN", "--budget", "4", "--strategy", "optimall"], "unknown strategy 'optimall'; did you mean"),
+        ([*OPTION, "splits=2"], "the strategy 'optimal' has no option 'splits'; its options: none"),
+        ([*OPTION, "splits="], "'splits=' is not NAME=VALUE"),
+        ([*OPTION, "time_limit=2", *ILP], "has no option 'time_limit'; its options: splits"),
+        ([*OPTION, "splits=two", *ILP], "splits is 'two'; expected a whole number"),
+        ([*OPTION, "splits=2", "--option", "splits=3", *ILP], "--option splits is given twice, as 2 and as 3"),
+        ([*OPTION, "segments=9", "--strategy", "checkpoint-sequential"], "expected a whole number from 1 to 8"),
+        (["solve", "CHAIN", "--budget", "4", "-o", "FOLDER"], "it is a folder, not a regular file"),
+        (["show", "PIPE"], "it is a pipe, not a regular file"),
         (["sweep", "CHAIN", "--budgets", "1" * 5000], "is more than 8192 TiB"),
         (["sweep", "CHAIN", "--budgets", "1000000000"], "1000000000 is not a number of budgets; give 1 to 1000"),
-        (["max-batch", "CHAIN", "--memory", "99", "--overhead-limit", "1e400%"], "'1e400%' is no limit"),
-        (["minimum-budget", "CHAIN", "--overhead", "1e400"], "'1e400' is no overhead"),
+        (["sweep", "CHAIN", "--budgets", ","], "no budgets to sweep over"),
+        (["sweep", "CHAIN", "--budgets", "4,much"], "'much'"),
+        (["sweep", "CHAIN", "--workers", "0"], "'0' is not a whole number"),
+        (["ablation", "CHAIN", "--budgets", "100%", "--kinds", "lean"], "capture the model"),
+        (["max-batch", "CHAIN", "--memory", "lots"], "'lots' is not a number of bytes"),
+        (["max-batch", "CHAIN", "--memory", "9", "--overhead-limit", "some"], "'some' is no limit on the overhead"),
+        (["max-batch", "CHAIN", "--memory", "9", "--vary", "image"], "--vary image does not apply to"),
+        (["max-batch", "CHAIN", "--memory", "9", "--batch", "3"], "--batch 3 contradicts --vary batch"),
+        (["max-batch", "CHAIN", "--memory", "9", "--larger", "CHAIN"], "nothing of 'linear8' grows with the batch"),
+        (["max-batch", "mlp", "--memory", "9", "--larger", "CHAIN"], "--larger does not apply here: it goes with a"),
+        (["max-batch", "mlp", "--memory", "9", "--step", "8"], "--step does not apply here: it goes with --vary"),
+        (["max-batch", "net.py:make", "--memory", "1 GB"], "chooses its own inputs, so its batch cannot be varied"),
+        (["minimum-budget", "CHAIN", "--overhead", "much"], "'much' is no overhead; write 10% or 0.1"),
+        (["minimum-budget", "CHAIN", "--overhead", "nan"], "'nan' is no overhead; write 10% or 0.1"),
         (["app", "--port", "65536"], "'65536' is more than 65535"),
-        (["solve", "CHAIN", "--budget", "4", "--threads", "1" * 5000], "is more than 1024"),
-        (["solve", "CHAIN", "--budget", "4", "-o", "FOLDER"], "it is a folder, not a regular file"),
-        (["solve", "CHAIN", "--budget", "4", "-o", "/dev/null"], "'/dev/null': it is a device, not a regular file"),
-        (["capture", "mlp", "-o", "/dev/full"], "'/dev/full': it is a device, not a regular file"),
-        (["show", "/dev/zero"], "'/dev/zero': it is a device, not a regular file"),
-        (["show", "PIPE"], "it is a pipe, not a regular file"),
-        (["max-batch", "CHAIN", "--memory", "99", "--larger", "PIPE"], "it is a pipe, not a regular file"),
+        (["app", "--idle-minutes", "inf"], "'inf' is not a number of minutes"),
     ],
 )
-def test_an_argument_that_means_nothing_is_quoted(capsys, chain, tmp_path, arguments, message):
+def test_what_a_command_cannot_do_is_quoted_and_leaves_with_64(
+    capsys, chain, tmp_path, monkeypatch, arguments, message
+):
+    monkeypatch.chdir(tmp_path)
     os.mkfifo(tmp_path / "pipe.json")
     places = {"CHAIN": chain, "FOLDER": str(tmp_path), "PIPE": str(tmp_path / "pipe.json")}
     code, out, err = run(capsys, *[places.get(argument, argument) for argument in arguments])
     assert (code, out) == (64, "")
     assert message in err
+    assert "Traceback" not in err
 
 
-def changed(path: str, entry: object) -> str:
-    """The graph file of a chain with one entry changed: ``path`` names keys and numbers with dots between them."""
-    document = json.loads(dump_graph(linear(2)))
-    *way, last = [int(key) if key.isdigit() else key for key in path.split(".")]
-    place = document
-    for key in way:
-        place = place[key]
-    place[last] = entry
-    return json.dumps(document)
-
-
-def overflowing() -> str:
-    document = json.loads(dump_graph(linear(2)))
-    for k in (0, 1):
-        document["operations"][k]["implementations"][0]["cost"] = 1e308
-    return json.dumps(document)
-
-
-def wrapping() -> str:
-    document = json.loads(dump_graph(linear(2)))
-    for v in (0, 1):
-        document["values"][v]["bytes"] = 2**52
-    return json.dumps(document)
-
-
-COST, WAY = "operations.0.implementations.0.cost", "operations.0.implementations.0"
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (overflowing(), "too large to be added up, with 5 runs of each operation: 'v0' 1e+308, 'v1' 1e+308"),
-        (wrapping(), "more than 8192 TiB"),
-        ("[" * 200_000 + "]" * 200_000, "nested too deep"),
-        (changed("values.0", json.loads("[" * 900 + "]" * 900)), "value 0 is not a JSON object: [[["),
-        ('{"format": NaN}', "NaN, which is no number in JSON"),
-        ("1" * 5000, "not a JSON file"),
-        ("", "not a JSON file"),
-        (changed("values.0.bytes", 2**63), "9223372036854775808 bytes, more than 8192 TiB"),
-        (changed("values.0.bytes", 10**400), "more than 8192 TiB"),
-        (changed(f"{WAY}.workspace", 2**63), "9223372036854775808 bytes, more than 8192 TiB"),
-        (changed("resident_bytes", 2**63), "9223372036854775808 bytes, more than 8192 TiB"),
-        (changed(COST, 10**400), "operation 0 ('v0'): the cost is not a number of at least 0: 1000"),
-        (changed(COST, 1e308), "too large to be added up, with 5 runs of each operation: 'v0' 1e+308"),
-        (changed(COST, True), "the cost is not a number of at least 0: true"),
-        (changed(f"{WAY}.tolerance", 10**400), "the tolerance is not a number of at least 0: 1000"),
-        (changed(f"{WAY}.tolerance", "low"), 'the tolerance is not a number of at least 0: "low"'),
-        (changed("name", "\ud800"), r'half of a surrogate pair, which is no text: "\ud800"'),
-        (changed("values.0.name", "a\udc80"), r'half of a surrogate pair, which is no text: "a\udc80"'),
-        (changed("operations.0.name", "\ud800"), r'half of a surrogate pair, which is no text: "\ud800"'),
-        (changed("operations.0.phase", []), "phase []"),
-        (changed("version", {}), "version {}"),
-        (changed("format", [[]]), "the format is none of ours"),
-        (changed(f"{WAY}.inputs", [10**30]), "names value 1000000000000000000000000000000 of 5"),
-        (changed("capture", {"implementations": [[]]}), "'contract'"),
-    ],
-)
-def test_a_graph_file_that_holds_no_graph_is_quoted(capsys, tmp_path, text, message):
-    path = tmp_path / "graph.json"
-    path.write_text(text)
-    code, out, err = run(capsys, "solve", str(path), "--budget", "60%")
-    assert (code, out) == (64, "")
-    assert message in err
-
-
-@pytest.mark.parametrize(
-    "budget", [1e400, "1e400", "1e400%", 10**400, 10**5000, 2**63 - 1, float("nan"), [], {}, b"4"], ids=type
-)
-def test_the_python_interface_says_the_same_of_a_budget(budget):
-    for ask in (lambda: solve(linear(2), budget), lambda: sweep(linear(2), [budget])):
+@pytest.mark.parametrize("budget", [1e400, "1e400", 10**5000, 2**63 - 1, float("nan"), -5, "much", None], ids=type)
+def test_python_says_the_same_of_a_budget_before_anything_is_compiled(budget):
+    for ask in (
+        lambda: solve(linear(2), budget),
+        lambda: sweep(linear(2), [budget]),
+        lambda: rx.compile(MODEL, budget),
+        lambda: rx.partitioner(budget),
+    ):
         with pytest.raises(RematError):
             ask()
 
@@ -143,35 +121,14 @@ def test_a_kept_solution_with_a_number_beyond_all_others_is_solved_anew(capsys, 
     monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path))
     assert run(capsys, "solve", chain, "--budget", "4")[0] == 0
     (kept,) = tmp_path.glob("solution-*.json")
-    for key in ("budget", "cost", "lower_bound", "seconds"):
+    for key in ("budget", "lower_bound"):
         document = json.loads(kept.read_text())
         document["solution"][key] = 10**400
         kept.write_text(json.dumps(document))
         code, out, err = run(capsys, "cache", "list")
         assert (code, err) == (0, "")
-        assert ("(unreadable)" in out) == (key in ("budget", "cost"))
+        assert ("(unreadable)" in out) == (key == "budget")
         assert run(capsys, "solve", chain, "--budget", "4", "--json")[0] == 0
-
-
-def test_a_search_without_a_time_limit_is_kept_as_json_that_everybody_reads(capsys, chain, tmp_path, monkeypatch):
-    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path))
-    assert run(capsys, "solve", chain, "--budget", "4", "--time-limit", "inf")[0] == 0
-    code, out, _ = run(capsys, "cache", "list", "--json")
-    assert code == 0
-    assert json.loads(out, parse_constant=pytest.fail)["solutions"][0]["time_limit"] is None
-    assert json.loads(run(capsys, "solve", chain, "--budget", "4", "--json")[1])["from_cache"]
-
-
-def test_a_sweep_file_without_a_list_of_points_is_quoted(tmp_path):
-    graph = linear(2)
-    whole = Frontier(graph, (Solution(graph, "optimal", Status.OPTIMAL, 9, checkpoint_all(graph), 5.0, 0.0),))
-    for points in ({}, 0, None, "points", [[]], [None]):
-        path = Path(tmp_path / "sweep.json")
-        path.write_text(json.dumps(whole.to_document() | {"points": points}))
-        with pytest.raises(RematError, match=r"is not a list|is not a JSON object"):
-            Frontier.load(path, graph)
-    path.write_text(json.dumps(whole.to_document() | {"points": []}))
-    assert str(Frontier.load(path, graph)).startswith("strategy")
 
 
 MODEL = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
@@ -183,48 +140,19 @@ NAN, INFINITE = float("nan"), float("inf")
     ("ask", "argument"),
     [
         (lambda: rx.solve(5, 4), "graph=5"),  # pyright: ignore
-        (lambda: rx.solve(MODEL, 4), "graph=Sequential("),  # pyright: ignore
         (lambda: rx.solve(linear(2), 4, strategy=5), "strategy=5"),  # pyright: ignore
-        (lambda: rx.solve(linear(2), 4, solver=[]), "solver=[]"),  # pyright: ignore
-        (lambda: rx.solve(linear(2), 4, time_limit="3"), "time_limit='3'"),  # pyright: ignore
         (lambda: rx.solve(linear(2), 4, time_limit=NAN), "time_limit=nan"),
-        (lambda: rx.solve(linear(2), 4, time_limit=-1), "time_limit=-1"),
         (lambda: rx.solve(linear(2), 4, threads=-1), "threads=-1"),
-        (lambda: rx.solve(linear(2), 4, threads=10**9), "threads=1000000000"),
-        (lambda: rx.solve(linear(2), 4, on_progress=5), "on_progress=5"),  # pyright: ignore
-        (lambda: rx.sweep(linear(2), None), "budgets=None"),  # pyright: ignore
-        (lambda: rx.sweep(linear(2), b"4"), "budgets=b'4'"),  # pyright: ignore
-        (lambda: rx.sweep(linear(2), 3, strategies=5), "strategies=5"),  # pyright: ignore
         (lambda: rx.sweep(linear(2), 3, strategies=["optimal", 5]), "strategies[1]=5"),  # pyright: ignore
-        (lambda: rx.sweep(linear(2), 3, threads=0), "threads=0"),
-        (lambda: rx.sweep(linear(2), 3, time_limit=NAN), "time_limit=nan"),
-        (lambda: rx.Sweep(linear(2), 3, workers=-1), "workers=-1"),
-        (lambda: rx.minimum_budget(linear(2), NAN), "seconds=nan"),
         (lambda: rx.minimum_budget(linear(2), INFINITE), "seconds=inf"),
-        (lambda: rx.ablation(linear(2), 3, time_limit=-1), "time_limit=-1"),
-        (lambda: rx.memory_at_overhead(linear(2), 1.2, threads=0), "threads=0"),
         (lambda: rx.max_batch(linear(2), 99, larger=linear(2), batches=(0, 0)), "batches[0]=0"),
-        (lambda: rx.relax(None, 4), "graph=None"),  # pyright: ignore
         (lambda: rx.linear("8"), "layers='8'"),  # pyright: ignore
-        (lambda: rx.Graph.load(None), "path=None"),  # pyright: ignore
-        (lambda: linear(2).save(5), "path=5"),  # pyright: ignore
         (lambda: rx.capture(MODEL, INPUTS, kwargs=5), "kwargs=5"),  # pyright: ignore
-        (lambda: rx.capture(MODEL, INPUTS, optimizer=5), "optimizer=5"),  # pyright: ignore
-        (lambda: rx.compile(None, "80%"), "model=None"),  # pyright: ignore
-        (lambda: rx.report(None, "report.html"), "solution=None"),  # pyright: ignore
         (lambda: rx.rematerialize(MODEL, INPUTS, "80%"), "kwargs='80%'"),  # pyright: ignore
-        (lambda: rx.fit("mlp", "2 GB", time_limit=NAN), "time_limit=nan"),
         (lambda: rx.Explorer(5), "model=5"),
-        (lambda: rx.Explorer(graph=5), "graph=5"),  # pyright: ignore
         (lambda: rx.Graph("g", 5, CHAIN.operations), "values=5"),  # pyright: ignore
-        (lambda: rx.Schedule(None, [], []), "graph=None"),  # pyright: ignore
-        (lambda: rx.Plan(CHAIN, 5), "statements=5"),  # pyright: ignore
         (lambda: rx.Plan.from_sequence(CHAIN, "x"), "sequence='x'"),  # pyright: ignore
-        (lambda: rx.Solution(5, "optimal", Status.FEASIBLE, 4, None, None, 0.0), "graph=5"),  # pyright: ignore
-        (lambda: rx.page(KEPT, measurement=5), "measurement=5"),  # pyright: ignore
-        (lambda: rx.report(KEPT, "report.html", history=[5]), "history[0]=5"),  # pyright: ignore
         (lambda: rx.profile(CHAIN, MODEL, INPUTS, repeats=10**19), f"repeats={10**19}"),
-        (lambda: rx.sweep(CHAIN, 2, workers=10**19), f"workers={10**19}"),
     ],
 )
 def test_an_argument_of_the_wrong_kind_is_quoted_and_named(ask, argument):
@@ -234,15 +162,9 @@ def test_an_argument_of_the_wrong_kind_is_quoted_and_named(ask, argument):
     assert "; it takes " in str(refused.value)
 
 
-@pytest.mark.parametrize("budget", [None, [], "much", -5, NAN])
-def test_a_budget_that_is_none_is_refused_before_anything_is_compiled(budget):
-    for ask in (lambda: rx.compile(MODEL, budget), lambda: rx.partitioner(budget)):
-        with pytest.raises(RematError):
-            ask()
-
-
 def test_numbers_of_numpy_lists_for_tuples_and_limits_without_an_end_are_taken():
     assert rx.linear(np.int64(3)).n == 7  # pyright: ignore
+    assert rx.models.load("mlp", batch=2, device=torch.device("cpu")).graph.n == 34
     graph = rx.capture(MODEL, [*INPUTS], loss=torch.sum)  # pyright: ignore
     assert rx.profile(graph, MODEL, INPUTS, loss=torch.sum, repeats=1, device=torch.device("cpu")).n == graph.n
     limits: dict[str, Any] = {"time_limit": np.float32(5), "threads": np.int64(1)}
@@ -250,25 +172,21 @@ def test_numbers_of_numpy_lists_for_tuples_and_limits_without_an_end_are_taken()
     assert rx.solve(linear(2), "100%", time_limit=INFINITE).schedule is not None
 
 
-def test_an_explorer_opens_a_graph_that_is_its_first_argument():
+def test_an_explorer_takes_one_graph_first_or_by_name_and_a_chain_has_an_end():
     explorer = rx.Explorer(linear(2), improve=False, sweep=False)
     try:
-        assert explorer.wait(60)
+        assert explorer.wait(240)
         assert explorer.state.graph is not None
         assert explorer.state.graph.name == "linear2"
     finally:
         explorer.close()
     with pytest.raises(ArgumentError, match="two graphs"):
         rx.Explorer(linear(2), graph=linear(2))
-
-
-def test_a_chain_too_long_to_be_made_is_refused():
     with pytest.raises(RematError, match="too long; give at most"):
         linear(10**30)
 
 
-@pytest.mark.parametrize("phase", ["forward", "backward"])
-@pytest.mark.parametrize(("size", "cost"), [(1, 1), (0, 1), (1, 0), (0, 0)])
+@pytest.mark.parametrize(("phase", "size", "cost"), [("forward", 1, 0), ("backward", 0, 1), ("backward", 0, 0)])
 def test_a_graph_of_one_operation_has_a_schedule_a_smallest_budget_a_curve_and_a_page(tmp_path, phase, size, cost):
     graph = Graph("one", (Value("v", size),), (operation("v", phase, [], [0], cost),))
     assert rx.solve(graph, "100%").status is Status.OPTIMAL
@@ -350,7 +268,7 @@ def test_no_public_call_answers_a_wrong_argument_with_an_error_that_is_not_its_o
     monkeypatch.chdir(tmp_path)
     explorer = rx.Explorer(CHAIN, improve=False, sweep=False)
     try:
-        assert explorer.wait(60)
+        assert explorer.wait(240)
         asked, bad = 0, []
         for name, call in public_calls(explorer).items():
             arguments = arguments_of(call)
@@ -367,9 +285,3 @@ def test_no_public_call_answers_a_wrong_argument_with_an_error_that_is_not_its_o
     finally:
         explorer.close()
     assert threading.active_count() < 50
-
-
-def test_models_take_devices_of_torch():
-    assert rx.models.load("mlp", batch=2, device=torch.device("cpu")).graph.n == 34
-    with pytest.raises(ArgumentError, match="device=5"):
-        rx.models.load("mlp", device=5)  # pyright: ignore

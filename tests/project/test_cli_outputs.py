@@ -15,6 +15,8 @@ from tests.hostile_names import hostile
 from tests.project.shell import run
 from tests.project.test_docs import COMMANDS, options_of
 
+pytestmark = pytest.mark.usefixtures("kept_workers")
+
 NET = """
 import torch
 
@@ -64,81 +66,47 @@ def test_every_command_with_an_output_is_tried_here() -> None:
     assert {f"--{name}" for name in OUTPUTS} >= {"--output", "--figure", "--graph", "--trace", "--snapshot"}
 
 
-@pytest.mark.usefixtures("nothing_is_begun")
-@pytest.mark.parametrize("command", WRITING)
-@pytest.mark.parametrize(
-    "named", [("graph.json", "./graph.json"), ("graph.json", "link.json"), ("link.json", "graph.json")]
-)
-def test_a_graph_file_is_not_replaced_by_what_is_made_of_it(capsys, folder, command, named):
-    given, output = named
-    before = (folder / "graph.json").read_bytes()
-    code, out, err = run(capsys, command, given, *WRITING[command], "-o", output)
-    assert (code, out) == (64, "")
-    assert f"-o {output!r} would replace {given!r}, which the command reads; name another file" in err
-    assert (folder / "graph.json").read_bytes() == before
+def line(command: str, given: str, output: str) -> list[str]:
+    return [command, given, *(WRITING | OF_MODELS)[command], "-o", output]
 
 
-@pytest.mark.usefixtures("nothing_is_begun")
-@pytest.mark.parametrize("command", [*OF_MODELS, "report", "solve"])
-@pytest.mark.parametrize(
-    "named", [("net.py:make_model", "net.py"), ("link.py:make_model", "net.py"), ("net.py", "net.py")]
-)
-def test_the_code_of_a_model_is_not_replaced(capsys, folder, command, named):
-    given, output = named
-    code, out, err = run(capsys, command, given, *(OF_MODELS | WRITING)[command], "-o", output)
-    assert (code, out) == (64, "")
-    assert f"-o {output!r} would replace" in err
-    assert (folder / "net.py").read_text() == NET
+RUN = ["run", "mlp", "--budget", "100%"]
 
 
 @pytest.mark.usefixtures("nothing_is_begun")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ["ablation", "graph.json", "-o", "it", "--figure", "./it"],
-            "--figure './it' would replace 'it', the file of -o",
-        ),
-        (
-            ["fit", "net.py:make_model", "--memory", "1 GB", "-o", "it", "--graph", "it"],
-            "--graph 'it' would replace 'it'",
-        ),
+        # what the command reads
+        *((line(name, "graph.json", "./graph.json"), "which the command reads; name another file") for name in WRITING),
+        (line("solve", "graph.json", "link.json"), "-o 'link.json' would replace 'graph.json'"),
+        (line("solve", "link.json", "graph.json"), "-o 'graph.json' would replace 'link.json'"),
+        *((line(name, "net.py:make_model", "net.py"), "would replace") for name in [*OF_MODELS, "report", "solve"]),
+        (line("capture", "link.py:make_model", "net.py"), "would replace"),
+        (line("capture", "net.py", "net.py"), "would replace"),
         (["fit", "net.py:make_model", "--memory", "1 GB", "--graph", "net.py"], "--graph 'net.py' would replace"),
-        (["run", "mlp", "--budget", "100%", "-o", "it", "--trace", "it"], "--trace 'it' would replace 'it'"),
-        (["run", "mlp", "--budget", "100%", "--snapshot", "it", "--trace", "it"], "--snapshot 'it' would replace 'it'"),
         (["max-batch", "graph.json", "--memory", "99", "--larger", "link.json", "-o", "link.json"], "would replace"),
+        # the file of another output
+        (["ablation", "graph.json", "-o", "it", "--figure", "./it"], "--figure './it' would replace 'it'"),
+        ([*RUN, "-o", "it", "--trace", "it"], "--trace 'it' would replace 'it'"),
+        ([*RUN, "--snapshot", "it", "--trace", "it"], "--snapshot 'it' would replace 'it'"),
+        # names that cannot be written
+        *((line(name, "graph.json", "nowhere/it.json"), "No such file or directory") for name in WRITING),
+        *((line(name, "net.py:make_model", "nowhere/it.json"), "No such file or directory") for name in OF_MODELS),
+        (line("solve", "graph.json", ""), "cannot write '': the name is empty"),
+        (line("solve", "graph.json", "x" * 256), "File name too long"),
+        (line("solve", "graph.json", "new/"), "cannot write 'new/': it ends as the name of a folder does"),
+        (line("solve", "graph.json", "/proc/it.json"), "cannot write '/proc/it.json'"),
+        (line("solve", "graph.json", "a\0b"), "null"),
+        (line("solve", "graph.json", "-"), "-o - is not written to standard output"),
     ],
 )
-def test_two_outputs_do_not_share_a_file(capsys, folder, arguments, message):
+def test_what_may_not_or_cannot_be_written_is_refused_before_the_search(capsys, folder, arguments, message):
+    before = {path: path.read_bytes() for path in folder.iterdir()}
     code, out, err = run(capsys, *arguments)
     assert (code, out) == (64, "")
     assert message in err
-    assert not (folder / "it").exists()
-
-
-@pytest.mark.usefixtures("nothing_is_begun")
-@pytest.mark.parametrize("command", [*WRITING, *OF_MODELS])
-@pytest.mark.parametrize(
-    ("output", "message"),
-    [
-        ("", "cannot write '': the name is empty"),
-        ("x" * 256, "File name too long"),
-        ("/".join(["y" * 250] * 20), "File name too long"),
-        ("new/", "cannot write 'new/': it ends as the name of a folder does"),
-        ("nowhere/it.json", "No such file or directory"),
-        ("/proc/it.json", "cannot write '/proc/it.json'"),
-        ("a\0b", "null"),
-        ("-", "-o - is not written to standard output"),
-    ],
-    ids=["empty", "long", "path", "slash", "nowhere", "proc", "zero", "dash"],
-)
-def test_a_name_that_cannot_be_written_is_refused_before_the_search(capsys, folder, command, output, message):
-    there = sorted(folder.iterdir())
-    model = "graph.json" if command in WRITING else "net.py:make_model"
-    code, out, err = run(capsys, command, model, *(WRITING | OF_MODELS)[command], "-o", output)
-    assert (code, out) == (64, "")
-    assert message in err
-    assert sorted(folder.iterdir()) == there
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_a_file_may_be_named_like_a_dash_and_an_output_that_is_there_is_replaced(capsys, folder):
@@ -152,17 +120,10 @@ def test_a_file_may_be_named_like_a_dash_and_an_output_that_is_there_is_replaced
 def test_saving_from_python_refuses_such_names_too(folder, name):
     solution = rx.solve(rx.linear(8), "100%")
     frontier = rx.sweep(rx.linear(2), ["100%"])
-    for save in (
-        rx.linear(2).save,
-        solution.save,
-        partial(rx.save_page, solution),
-        partial(rx.save_policy, solution),
-        frontier.save,
-    ):
+    of_solution = (partial(save, solution) for save in (rx.save_page, rx.save_policy, rx.report))
+    for save in (rx.linear(2).save, solution.save, frontier.save, *of_solution):
         with pytest.raises(FileError, match="cannot write"):
             save(name)
-    with pytest.raises(FileError, match="cannot write"):
-        rx.report(solution, name)
 
 
 NAME = "a\x1b[2J\x07\nb.json"
@@ -197,7 +158,6 @@ def test_a_name_with_control_characters_is_printed_as_python_shows_it(capsys, fo
     [
         ["show"],
         ["solve", "--budget", "1"],
-        ["max-batch", "--memory", "1"],
         ["run", "--budget", "1"],
         *([name, *given] for name, given in WRITING.items() if name not in ("report", "policy")),
     ],

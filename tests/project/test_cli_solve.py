@@ -16,12 +16,15 @@ from typing import Any
 import pytest
 
 import remat_explorer as rx
+from remat_explorer.claims import Status
 from remat_explorer.cli import main
 from remat_explorer.cli.output import tell_what_took_longer
 from remat_explorer.graph import Graph, Value
 from remat_explorer.instances import linear
-from remat_explorer.solvers.solution import Solution, Status
-from tests.project.shell import hear_interrupts, run
+from remat_explorer.solvers.solution import Solution
+from tests.project.shell import customized, hear_interrupts, run
+
+pytestmark = pytest.mark.usefixtures("kept_workers")
 
 # the worker's strategy: a schedule with a bound that does not prove it, or nothing, and then no end
 ENDLESS = """
@@ -42,30 +45,22 @@ STRATEGIES["optimal"] = dataclasses.replace(STRATEGIES["optimal"], run=strategy)
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache for each test."""
     monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
 @pytest.fixture
-def endless(tmp_path: Path, chain: str, monkeypatch: pytest.MonkeyPatch):
+def endless(tmp_path: Path, chain: str):
     """Starter of a command that solves the chain without end, on a terminal of its own; and what that shows."""
     pty = pytest.importorskip("pty")
     started: list[Any] = []
 
     def start(*arguments: str, finds: bool = True) -> tuple[subprocess.Popen[str], int]:
-        (tmp_path / "sitecustomize.py").write_text(ENDLESS.format(finds=finds))
-        paths = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
         terminal, end = pty.openpty()
         command = [sys.executable, "-m", "remat_explorer.cli", "solve", chain, "--budget", "10", *arguments]
-        process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=end,
-            text=True,
-            env={**os.environ, "PYTHONPATH": paths},
-            preexec_fn=hear_interrupts,
-        )
+        streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": end, "text": True}
+        environment = {**os.environ, "PYTHONPATH": customized(tmp_path, ENDLESS.format(finds=finds))}
+        process = subprocess.Popen(command, env=environment, preexec_fn=hear_interrupts, **streams)
         os.close(end)
         started.extend((process, terminal))
         return process, terminal
@@ -78,29 +73,22 @@ def endless(tmp_path: Path, chain: str, monkeypatch: pytest.MonkeyPatch):
 
 
 def read_until(terminal: int, pattern: str) -> str:
-    """What the terminal showed until there was something of the pattern."""
-    shown, end = "", time.monotonic() + 60
+    shown, end = "", time.monotonic() + 240
     while not re.search(pattern, shown) and time.monotonic() < end:
         shown += os.read(terminal, 4096).decode(errors="replace")
     assert re.search(pattern, shown)
     return shown
 
 
-def test_a_terminal_shows_time_step_overhead_bound_and_gap_on_one_line(endless):
-    process, terminal = endless("--time-limit", "100")
+def test_a_terminal_shows_how_far_it_is_and_ctrl_c_keeps_the_best_schedule_and_leaves_with_3(endless, chain, tmp_path):
+    target = tmp_path / "schedule.json"
+    process, terminal = endless("-o", str(target), "--time-limit", "100")
     shown = read_until(terminal, r"thinking[^\x1b]* gap ")
     line = shown[shown.rindex("\x1b[2K") :]
     assert "of 100.0 s · thinking · best +0.0 % · bound" in line
     assert "\n" not in shown
-    process.kill()
-
-
-def test_ctrl_c_prints_and_writes_the_best_schedule_and_leaves_with_3(endless, chain, tmp_path):
-    target = tmp_path / "schedule.json"
-    process, terminal = endless("-o", str(target))
-    read_until(terminal, "gap")
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=240)
     assert process.returncode == 3
     assert "strategy optimal: feasible, overhead +0.0 %" in out
     assert "interrupted: this is the best schedule found until then" in out
@@ -113,7 +101,7 @@ def test_ctrl_c_before_a_schedule_leaves_with_130_and_says_so(endless, tmp_path)
     process, terminal = endless("-o", str(target), finds=False)
     read_until(terminal, "thinking")
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=240)
     assert process.returncode == 130
     assert out == ""
     assert "interrupted before a schedule was found" in read_until(terminal, "found")
@@ -124,14 +112,16 @@ def test_a_time_limit_that_the_solver_ignores_leaves_with_3_and_says_so(endless,
     target = tmp_path / "schedule.json"
     process, terminal = endless("-o", str(target), "--time-limit", "0.5")
     shown = read_until(terminal, "is kept")
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=240)
     assert process.returncode == 3
     assert "did not stop at its time limit of 500 ms" in shown
     assert "strategy optimal: feasible" in out
     assert Solution.load(target, Graph.load(chain)).status == Status.FEASIBLE
 
 
-def test_the_second_time_the_answer_comes_from_the_cache_and_says_so(capsys, chain):
+def test_the_second_time_the_answer_comes_from_the_cache_and_says_so_unless_that_is_declined(capsys, chain, folder):
+    assert main(["solve", chain, "--budget", "10", "--no-cache"]) == 0
+    assert not folder.exists()
     for cached in (False, True):
         assert main(["solve", chain, "--budget", "10"]) == 0
         assert ("found in the cache" in capsys.readouterr().out) == cached
@@ -139,11 +129,12 @@ def test_the_second_time_the_answer_comes_from_the_cache_and_says_so(capsys, cha
     assert json.loads(capsys.readouterr().out)["from_cache"] is True
 
 
-def test_no_cache_solves_anew_and_keeps_nothing(capsys, chain, folder):
-    for _ in range(2):
-        assert main(["solve", chain, "--budget", "10", "--no-cache"]) == 0
-        assert "found in the cache" not in capsys.readouterr().out
-    assert not folder.exists()
+def test_a_search_without_a_time_limit_is_kept_as_json_that_everybody_reads(capsys, chain):
+    assert run(capsys, "solve", chain, "--budget", "4", "--time-limit", "inf")[0] == 0
+    code, out, _ = run(capsys, "cache", "list", "--json")
+    assert code == 0
+    assert json.loads(out, parse_constant=pytest.fail)["solutions"][0]["time_limit"] is None
+    assert json.loads(run(capsys, "solve", chain, "--budget", "4", "--json")[1])["from_cache"]
 
 
 def test_a_cache_that_cannot_be_written_is_said_and_does_no_harm(capsys, chain, folder):
@@ -172,12 +163,6 @@ def test_an_output_that_cannot_be_written_does_not_lose_the_answer(capsys, monke
     assert "found in the cache" in capsys.readouterr().out
 
 
-def test_a_missing_output_folder_is_refused_before_the_solve(capsys, chain, tmp_path, folder):
-    assert main(["solve", chain, "--budget", "10", "-o", str(tmp_path / "no" / "schedule.json")]) == 64
-    assert "No such file or directory" in capsys.readouterr().err
-    assert not folder.exists()
-
-
 def test_threads_reach_the_strategy(capsys, chain, tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(
         "import dataclasses\n"
@@ -192,14 +177,6 @@ def test_threads_reach_the_strategy(capsys, chain, tmp_path, monkeypatch):
     assert "remat-explorer: 7 threads" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("limit", ["-1", "nan", "soon"])
-def test_a_time_limit_that_is_none_leaves_with_64(capsys, chain, limit):
-    with pytest.raises(SystemExit) as stop:
-        main(["solve", chain, "--budget", "4", "--time-limit", limit])
-    assert stop.value.code == 64
-    assert f"{limit!r} is not a number of seconds" in capsys.readouterr().err
-
-
 def test_options_of_the_strategy_reach_it(capsys, chain):
     whole = ["solve", chain, "--budget", "8", "--strategy", "checkpoint-sequential", "--json"]
     for segments, peak in (("3", 8), ("4", 7)):
@@ -210,47 +187,12 @@ def test_options_of_the_strategy_reach_it(capsys, chain):
     assert json.loads(capsys.readouterr().out)["from_cache"] is True
 
 
-def test_splits_are_an_option(capsys, chain):
-    assert main(["solve", chain, "--budget", "6", "--strategy", "checkmate-ilp", "--option", "splits=2", "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert (answer["status"], answer["cost"]) == ("optimal", 21)
-
-
-@pytest.mark.parametrize(
-    ("strategy", "options", "message"),
-    [
-        ("optimal", ["splits=2"], "the strategy 'optimal' has no option 'splits'; its options: none"),
-        ("checkmate-ilp", ["time_limit=2"], "has no option 'time_limit'; its options: splits"),
-        ("checkmate-ilp", ["splits=two"], "splits is 'two'; expected a whole number"),
-        ("checkmate-ilp", ["splits=2.5"], "splits is 2.5; expected a whole number"),
-        ("checkmate-ilp", ["splits=2", "splits=3"], "--option splits is given twice, as 2 and as 3"),
-        ("checkpoint-sequential", ["segments=9"], "segments is 9; expected a whole number from 1 to 8"),
-        ("checkmate-lip", ["splits=2"], "unknown strategy 'checkmate-lip'; did you mean 'checkmate-ilp'"),
-    ],
-)
-def test_an_option_that_the_strategy_does_not_take_leaves_with_64_and_is_quoted(
-    capsys, chain, strategy, options, message
-):
-    arguments = [part for option in options for part in ("--option", option)]
-    assert main(["solve", chain, "--budget", "4", "--strategy", strategy, *arguments]) == 64
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("option", ["splits", "=2", "splits="])
-def test_an_option_without_name_or_value_is_quoted(capsys, chain, option):
-    with pytest.raises(SystemExit) as stop:
-        main(["solve", chain, "--budget", "4", "--option", option])
-    assert stop.value.code == 64
-    assert f"{option!r} is not NAME=VALUE" in capsys.readouterr().err
-
-
 @pytest.fixture
 def wide_chain(tmp_path: Path) -> str:
     """The chain with values of 11 MiB, each of which takes 12 MiB of PyTorch's allocator."""
-    unit = linear(8)
-    graph = Graph(unit.name, tuple(Value(value.name, 11 << 20) for value in unit.values), unit.operations)
-    graph.save(str(tmp_path / "wide.json"))
-    return str(tmp_path / "wide.json")
+    unit, path = linear(8), str(tmp_path / "wide.json")
+    Graph(unit.name, tuple(Value(value.name, 11 << 20) for value in unit.values), unit.operations).save(path)
+    return path
 
 
 def test_a_budget_may_mean_reserved_bytes(capsys, wide_chain):
@@ -267,21 +209,13 @@ def test_a_budget_may_mean_reserved_bytes(capsys, wide_chain):
     shown = capsys.readouterr().out
     assert "PyTorch's allocator on a GPU: 48.0 MiB reserved" in shown
     assert "a pool of one block: 44.0 MiB, proven least (predicted)" in shown
-
-
-def test_where_no_schedule_reserves_so_little_that_is_said(capsys, wide_chain):
     assert main(["solve", wide_chain, "--budget", "35 MiB", "--budget-means", "reserved"]) == 3
     shown = capsys.readouterr().out
     assert "the least reserved bytes of a schedule were 36.0 MiB" in shown
     assert "found no schedule for which PyTorch's allocator reserves at most 35.0 MiB" in shown
 
 
-def test_the_smallest_budget_is_not_one_of_reserved_bytes(capsys, wide_chain):
-    assert main(["solve", wide_chain, "--budget", "smallest", "--budget-means", "reserved"]) == 64
-    assert "is known for requested bytes only" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("strategy", ["optimal", "chen-sqrt-n", "checkpoint-all"])
+@pytest.mark.parametrize("strategy", ["optimal", "checkpoint-all"])
 def test_what_is_advised_where_a_budget_is_infeasible_works_when_it_is_typed(
     strategy: str, chain: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -304,21 +238,14 @@ def test_a_budget_that_one_operation_forbids_is_refused_before_any_search(monkey
 
 
 @pytest.mark.parametrize(
-    ("limit", "seconds", "told"), [({"time_limit": 1}, 9.5, True), ({"time_limit": 60}, 9.5, False), ({}, 9.5, False)]
+    ("given", "told"),
+    [({"time_limit": 1}, True), ({"time_limit": 60}, False), ({}, False), ({"time_limit": 1, "budgets": "5"}, False)],
 )
-def test_who_waits_longer_than_the_limit_of_the_search_is_told_for_what(
-    limit: dict[str, float], seconds: float, told: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = argparse.Namespace(**limit, beside_search={"the capture": 8.0, "the profile": 0.1})
-    tell_what_took_longer(options, seconds)
+def test_who_waits_longer_than_the_limit_of_the_search_is_told_for_what(given, told, capsys):
+    options = argparse.Namespace(**given, beside_search={"the capture": 8.0, "the profile": 0.1})
+    tell_what_took_longer(options, 9.5)
     said = "remat-explorer: 9.5 s in all: --time-limit 1 is of the search, and not of the capture (8.0 s)\n"
     assert capsys.readouterr().err == (said if told else "")
-
-
-def test_the_limit_of_each_point_says_nothing_of_the_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    options = argparse.Namespace(time_limit=1, budgets="5", beside_search={"the capture": 8.0})
-    tell_what_took_longer(options, 60)
-    assert capsys.readouterr().err == ""
 
 
 def test_costs_have_their_unit_unless_they_are_whole_units(capsys, chain):

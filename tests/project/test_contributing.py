@@ -1,22 +1,24 @@
-"""What contributors are told is so: targets of make, paths, versions of Python, forms, and what tests load."""
+"""What contributors are told is so: targets of make, paths, versions, forms, what tests load, what an audit says."""
 
 from __future__ import annotations
 
+import itertools
 import re
+import stat
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 import remat_explorer as rx
-from tests.project.pages import ROOT, blocks, is_target, links, named_files, page
+from tests.project.pages import ROOT, blocks, is_target, page
 
-CONTRIBUTING = page("CONTRIBUTING.md")
 MAKEFILE = page("Makefile")
-PROJECT: dict[str, Any] = tomllib.loads(page("pyproject.toml"))
+PROJECT: dict[str, Any] = tomllib.loads(page("pyproject.toml"))["project"]
 FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
 WORKFLOW: dict[str, Any] = yaml.safe_load(page(".github/workflows/test.yml"))["jobs"]["test"]
 LISTING = """
@@ -34,39 +36,16 @@ def targets(text: str) -> list[str]:
 
 def pythons() -> list[str]:
     """The versions of Python that pyproject.toml names, such as "3.11"."""
-    found = (
-        re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", line) for line in PROJECT["project"]["classifiers"]
-    )
+    found = (re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", line) for line in PROJECT["classifiers"])
     return [match[1] for match in found if match]
 
 
-@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "CHANGELOG.md"])
-def test_every_file_that_is_named_exists_and_the_readme_links_here(name: str) -> None:
-    assert name in links(page("README.md"))
-    for path in named_files(page(name)) + links(page(name)):
-        assert (ROOT / path).exists(), path
-
-
-def test_contributing_shows_how_to_set_up_and_to_test() -> None:
-    named = targets("\n".join(blocks(CONTRIBUTING, "sh")))
-    assert {"setup", "quick", "test"} <= set(named)
-
-
-def test_quick_lists_paths_that_exist() -> None:
+def test_contributing_shows_how_to_set_up_and_to_test_and_quick_lists_paths_that_exist() -> None:
+    assert {"setup", "quick", "test"} <= set(targets("\n".join(blocks(page("CONTRIBUTING.md"), "sh"))))
     listed = re.search(r"^QUICK := \$\(addprefix tests/, (.+?)\)$", MAKEFILE, re.MULTILINE | re.DOTALL)
     assert listed
     for path in listed[1].replace("\\\n", " ").split():
         assert (ROOT / "tests" / path).exists(), path
-
-
-def test_the_vocabulary_has_three_cells_in_every_row_and_each_word_once() -> None:
-    rows = [
-        row.strip("| ").split(" | ") for row in CONTRIBUTING.partition("## Vocabulary")[2].splitlines() if "|" in row
-    ]
-    assert rows[0] == ["concept", "word", "what it is not"]
-    assert {len(row) for row in rows[2:]} == {3}
-    words = [row[1] for row in rows[2:]]
-    assert len(words) == len(set(words)) >= 20
 
 
 def test_the_newest_entry_of_the_changelog_is_this_version() -> None:
@@ -77,7 +56,7 @@ def test_the_newest_entry_of_the_changelog_is_this_version() -> None:
 
 def test_the_workflow_runs_the_two_commands_on_the_pythons_of_pyproject_and_make_finds_them() -> None:
     assert WORKFLOW["strategy"]["matrix"]["python"] == pythons()
-    assert PROJECT["project"]["requires-python"] == f">={pythons()[0]}"
+    assert PROJECT["requires-python"] == f">={pythons()[0]}"
     named = targets("\n".join(step.get("run", "") for step in WORKFLOW["steps"]))
     assert {"explore", "test", "thorough"} <= set(named)
     assert [name for name in named if not is_target(name)] == []
@@ -90,10 +69,8 @@ def test_every_form_has_a_name_and_asks_for_the_doctor() -> None:
     for path in FORMS:
         form = yaml.safe_load(path.read_text())
         assert form["name"]
-        assert form["description"]
         labels = [part["attributes"]["label"] for part in form["body"]]
         assert "Output of `remat-explorer doctor`" in labels
-        assert len({part["id"] for part in form["body"]}) == len(form["body"])
 
 
 def test_commits_and_checks_are_read_by_the_same_ruff() -> None:
@@ -103,9 +80,78 @@ def test_commits_and_checks_are_read_by_the_same_ruff() -> None:
 
 
 def test_tests_of_folders_that_need_neither_torch_nor_numba_load_neither() -> None:
-    chosen = ["tests/core", "--ignore=tests/core/test_import.py", "tests/explanations/test_values.py"]
-    chosen += ["-m", "not thorough", "-k", "not so_many_stages"]  # which takes seconds, and imports nothing of its own
-    command = [sys.executable, "-c", LISTING, *chosen]
+    command = [sys.executable, "-c", LISTING, "--collect-only", "tests/core", "tests/explanations"]
     found = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert found.returncode == 0, found.stdout
     assert found.stdout.splitlines()[-1] == "loaded: []"
+
+
+def name_of(requirement: str) -> str:
+    found = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert found
+    return re.sub(r"[-_.]+", "-", found[0]).lower()
+
+
+@pytest.fixture(scope="module")
+def constraints() -> dict[str, str]:
+    lines = page("constraints.txt").splitlines()
+    return {name_of(line): line for line in lines if line and not line.startswith("#")}
+
+
+def test_environment_yml_asks_for_what_pyproject_asks_for():
+    dependencies = yaml.safe_load(page("environment.yml"))["dependencies"]
+    assert dependencies[-1]["pip"] == PROJECT["dependencies"]
+    assert f"python{PROJECT['requires-python']}" in dependencies
+
+
+def test_constraints_pin_every_package_that_the_project_names(constraints):
+    asked = [*PROJECT["dependencies"], *itertools.chain(*PROJECT["optional-dependencies"].values())]
+    assert {name_of(requirement) for requirement in asked} - {PROJECT["name"]} <= set(constraints)
+    for line in constraints.values():
+        assert re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9A-Za-z.]*", line), line  # public, and exact
+
+
+def test_the_lock_has_the_versions_of_the_constraints_with_their_hashes_but_for_builds_by_device(constraints):
+    text = page("requirements.lock")
+    lines = re.findall(r"^[A-Za-z0-9._-]+==[^\s;\\]+", text, re.MULTILINE)
+    locked = {name_of(line): line.partition("==")[2] for line in lines}
+    by_device = {"torch", "triton", "nvidia-cudnn-frontend"}
+    assert locked == {name: line.partition("==")[2] for name, line in constraints.items() if name not in by_device}
+    for entry in re.split(r"\n(?=\S)", text.strip()):
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), entry
+
+
+GOOD = '{"name": "good", "version": "1", "vulns": []}'
+WEAK = '{"name": "weak", "version": "2", "vulns": [{"id": "X-1", "fix_versions": ["3"]}]}'
+SKIPPED = '{"name": "skipped", "skip_reason": "not found"}'
+
+
+def audit(folder: Path, report: str | None) -> tuple[int, str]:
+    """Exit code and text of the tool with a pip-audit that writes this report, or fails."""
+    program = folder / "pip-audit"
+    write = f"echo '{report}' > \"${{out#--output=}}\"" if report else "echo 'ERROR: no network' >&2; exit 1"
+    program.write_text(f'#!/bin/sh\nfor a in "$@"; do case "$a" in --output=*) out="$a";; esac; done\n{write}\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    command = [sys.executable, str(ROOT / "tools" / "audit.py"), str(program), "constraints.txt"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("entries", "code", "said"),
+    [
+        ([GOOD], 0, "1 of 1 versions were audited; 0 have known weaknesses."),
+        ([GOOD, WEAK, SKIPPED], 1, "weak 2: X-1, mended in ['3']"),
+        ([GOOD, SKIPPED], 2, "1 could NOT be audited, so nothing is known of them: skipped"),
+    ],
+)
+def test_what_was_not_asked_about_is_not_called_safe(entries: list[str], code: int, said: str, tmp_path: Path) -> None:
+    found, text = audit(tmp_path, f'{{"dependencies": [{", ".join(entries)}]}}')
+    assert found == code
+    assert said in text
+
+
+def test_without_a_network_it_says_that_nothing_was_audited(tmp_path: Path) -> None:
+    code, text = audit(tmp_path, None)
+    assert code == 2
+    assert text.startswith("Nothing was audited: ERROR: no network.")

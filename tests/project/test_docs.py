@@ -1,4 +1,4 @@
-"""What the pages of docs/ show works: programs run, files load, and everything that is named exists."""
+"""What the README and the pages of docs/ show works: programs run, files load, and everything that is named exists."""
 
 from __future__ import annotations
 
@@ -17,34 +17,17 @@ from remat_explorer.cli import output
 from remat_explorer.cli.parser import make_parser
 from remat_explorer.graph import Graph
 from remat_explorer.graph.file import dump_graph
+from remat_explorer.solvers import STRATEGIES
 from reproduction.__main__ import make_parser as reproduction_parser
 from tests.project.pages import ROOT, blocks, links, named_files, page
 
-PAGES = (
-    "allocator",
-    "fit",
-    "training",
-    "installation",
-    "file-formats",
-    "command-line",
-    "extending",
-    "limits",
-    "security",
-    "papers",
-    "findings",
-    "architecture",
-    "equations",
-    "citing",
-    "glossary",
-    "teaching",
-    "teaching-slides",
-)
+PAGES = [path.stem for path in sorted((ROOT / "docs").glob("*.md"))]
+README = page("README.md")
 SUBPARSERS = next(a for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction))
 COMMANDS: dict[str, argparse.ArgumentParser] = dict(SUBPARSERS.choices)
 
 
 def options_of(command: str) -> set[str]:
-    """The long options of a command."""
     found = (option for action in COMMANDS[command]._actions for option in action.option_strings)
     return {option for option in found if option.startswith("--") and option != "--help"}
 
@@ -60,7 +43,6 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever an example adds to a registry is gone after it."""
     from remat_explorer.capture.implementations import alternatives
     from remat_explorer.models import MODELS
-    from remat_explorer.solvers import STRATEGIES
 
     monkeypatch.setattr(alternatives, "PATTERNS", alternatives.PATTERNS)
     registered: tuple[dict[str, Any], ...] = (MODELS, STRATEGIES)
@@ -80,14 +62,16 @@ def run(name: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 def test_the_readme_links_to_every_page() -> None:
-    linked = links(page("README.md"))
-    assert [name for name in PAGES if f"docs/{name}.md" not in linked] == []
+    linked = links(README)
+    assert {"CONTRIBUTING.md", "CHANGELOG.md", *(f"docs/{name}.md" for name in PAGES)} <= set(linked)
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(
+    "name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *(f"docs/{name}.md" for name in PAGES)]
+)
 def test_every_file_and_page_that_is_named_exists(name: str) -> None:
-    text = page(f"docs/{name}.md")
-    for path in [ROOT / path for path in named_files(text)] + [ROOT / "docs" / target for target in links(text)]:
+    text, folder = page(name), (ROOT / name).parent
+    for path in [ROOT / path for path in named_files(text)] + [folder / target for target in links(text)]:
         assert path.exists(), path
 
 
@@ -146,7 +130,6 @@ def test_the_tables_of_file_formats_name_every_key() -> None:
 
 
 def keys(document: object) -> set[str]:
-    """All keys within a document."""
     if isinstance(document, dict):
         return set(document).union(*map(keys, document.values()))
     return set().union(*map(keys, document)) if isinstance(document, list) else set()
@@ -188,6 +171,7 @@ def test_the_errors_of_limits_are_raised(capsys: pytest.CaptureFixture[str]) -> 
     assert attention.count("efficient_attention") == 2  # forward and backward
 
 
+@pytest.mark.thorough  # tests of the runtime show each loop
 def test_every_loop_of_training_runs(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,3 +208,21 @@ def test_the_papers_are_cited_alike_in_words_and_in_bibtex() -> None:
         assert number is not None
         assert title[1] in words
         assert f"arXiv {number[1]}" in words
+
+
+def test_the_python_of_the_readme_runs_in_order_and_the_prediction_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict = {}
+    shown = blocks(README, "python")
+    programs = [block for block in shown if "rx.Explorer" not in block]  # the explorer's own tests run that one
+    for program in programs:
+        exec(program, names)
+    assert len(programs) == len(shown) - 1 >= 4
+    assert "gradients equal: max difference 0" in capsys.readouterr().out
+    assert all(parameter.grad is not None for parameter in names["model"].parameters())
+
+
+def test_every_strategy_is_in_the_table_and_every_option_of_solving_is_named():
+    for name in STRATEGIES:
+        assert re.search(rf"^\| .*`{name}`.* \|", README, re.MULTILINE), name
+    for option in ("strategy", "strategies", "solver", "time-limit", "threads", "workers", "no-cache", "option"):
+        assert f"`--{option}" in README

@@ -1,21 +1,23 @@
-"""The layout of the package does not fall apart again: its figures stay within what they are."""
+"""The layout of the package does not fall apart again: its figures do not grow, and no import is round."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import grimp
+import networkx
 import pytest
 
 from tools.house import figures
 
 MOST = {
-    "modules": 340,
+    "modules": 327,
     "modules under 60 lines": 18,
     "modules over 600 lines": 0,
-    "modules with one importer": 100,
-    "modules imported from another folder": 190,
+    "modules with one importer": 108,
+    "modules imported from another folder": 132,
     "names of files that occur twice or more": 1,
-    "files in circles": 2,
+    "files in circles": 0,
 }
 
 
@@ -50,3 +52,32 @@ def test_every_kind_of_import_counts(tmp_path: Path) -> None:
     assert found["files in circles"] == ["planted.first", "planted.room.inner", "planted.second"]
     assert found["modules imported from another folder"] == ["planted.first", "planted.room.inner"]
     assert found["modules with one importer"] == ["planted.room.inner", "planted.room.outer", "planted.second"]
+
+
+def circles(package: str) -> list[list[str]]:
+    """The groups of modules of ``package`` of which each imports every other one, by way of others or not."""
+    found = grimp.build_graph(package, cache_dir=None)
+    imports = networkx.DiGraph()
+    for module in found.modules:
+        imports.add_edges_from((module, imported) for imported in found.find_modules_directly_imported_by(module))
+    groups = networkx.strongly_connected_components(imports)
+    return sorted(sorted(group) for group in groups if len(group) > 1)
+
+
+@pytest.mark.parametrize("package", ["remat_explorer", "reproduction"])
+def test_no_files_of_a_package_import_each_other_in_a_circle(package: str) -> None:
+    assert circles(package) == []
+
+
+def test_a_circle_of_imports_within_functions_and_for_types_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "turning"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "first.py").write_text("def first():\n    from turning.second import Second\n    return Second()\n")
+    (package / "second.py").write_text(
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from turning.first import first\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert circles("turning") == [["turning.first", "turning.second"]]

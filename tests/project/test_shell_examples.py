@@ -1,7 +1,7 @@
 """Every command that README, docs, notebooks and --help show is run as it stands there, or in a size of a table.
 
-The lines of a page run in their order, in one temporary folder. A line that is not run stands in `NOT_RUN` with the
-reason; what it names is looked up: targets, files, options.
+The lines of a page run in their order, in one temporary folder for all pages, and each line once. A line that is not
+run stands in `NOT_RUN` with the reason; what it names is looked up: targets, files, options.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,8 @@ from remat_explorer.cli.parser import make_parser
 from tests.project.pages import ROOT, is_target, page
 from tests.project.shell import run
 from tests.thorough import thorough
+
+pytestmark = pytest.mark.usefixtures("kept_workers")
 
 HELP = "--help"
 PAGES = ("README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
@@ -37,8 +40,8 @@ NOT_RUN = {
     r"^python3 -m venv |^(\.venv/bin/)?pip install ": "needs a network",
     r"^conda ": "needs conda",
     r"^\.venv/bin/python -m pytest ": "runs other tests",
-    r"remat-explorer lab\b": "serves until it is stopped; test_lab does that",
-    r"^remat-explorer app\b": "serves until it is stopped; test_app does that",
+    r"remat-explorer lab\b": "serves until it is stopped; test_launching does that",
+    r"^remat-explorer app\b": "serves until it is stopped; test_launching does that",
     r"benchmarks/(arena|arena_text|gpu_bundle|interface|monet|solver)\.py": "takes minutes",
     r"benchmarks/gpu\.py --out ": "measures for minutes, on a GPU; test_gpu_parts runs its parts",
 }
@@ -47,6 +50,8 @@ NOT_RUN = {
 SHORTER = {
     "capture vgg16": "capture residual_net",
     "solve unet": "solve residual_net",
+    "capture gpt2": "capture gpt2 --batch 1 --sequence 16",
+    "checkmate-figure-6 -o": "checkmate-appendix-a -o",
     "residual_net --implementations exact": "chain --implementations exact",
     "fit llama3_8b": "fit llama3_8b --layers 1 --sequence 64 --time-limit 1",
     "--sequence 4096": "--layers 1 --sequence 64 --time-limit 1",
@@ -72,9 +77,7 @@ SLOW = (
 )
 
 # Lines that end with another exit code than 0: the code, a part of the output, and why.
-CODES = {
-    "--strategy pytorch-budget": (3, ": feasible, overhead", "the method proves no bound, says command-line.md"),
-}
+CODES = {"--strategy pytorch-budget": (3, ": feasible, overhead", "the method proves no bound, says command-line.md")}
 
 MODEL = """
 import torch
@@ -100,7 +103,6 @@ def texts(name: str) -> list[str]:
 
 
 def fenced(cell: dict) -> str:
-    """What a code cell gives to the shell, as a block."""
     source = "".join(cell["source"])
     if source.startswith("%%"):
         return "```sh\n{}\n```".format(source.partition("\n")[2]) if source.startswith(("%%bash", "%%sh")) else ""
@@ -123,7 +125,6 @@ def lines_of(name: str) -> Iterator[tuple[str, str, str]]:
 
 
 def commands(name: str) -> list[tuple[str, str]]:
-    """Place and text of every command of a page."""
     found = ((place, line.strip().removeprefix("$ ")) for place, language, line in lines_of(name) if language == "sh")
     return [(place, line) for place, line in found if line and not line.startswith("#")]
 
@@ -155,29 +156,10 @@ def pages_with(found: Callable[[str], bool]) -> list[str]:
     return [name for name, commands in COMMANDS.items() if any(found(line) for _, line in commands)]
 
 
-@pytest.mark.parametrize(
-    ("name", "slow"),
-    [
-        *((name, False) for name in pages_with(bool)),
-        *(thorough(name, True) for name in pages_with(is_slow)),
-    ],
-)
-def test_every_command_of_a_page_works(
-    name: str, slow: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    fill(tmp_path)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}:/usr/bin:/bin")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    failures = []
-    for place, line in COMMANDS[name]:
-        if problem := tried(line, is_slow(line) and not slow, monkeypatch, capsys):
-            failures.append(f"{place}: {line}\n{problem}")
-    assert not failures, "\n\n".join(failures)
-
-
-def fill(folder: Path) -> None:
-    """Give a folder what readers have: this checkout's benchmarks, files of their own, and the programs."""
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What readers have: this checkout's benchmarks, files of their own, and the programs."""
+    folder = tmp_path_factory.mktemp("reader")
     shutil.copytree(ROOT / "benchmarks", folder / "benchmarks", ignore=shutil.ignore_patterns("__pycache__"))
     for path in ("docs", "path/to", "programs"):
         (folder / path).mkdir(parents=True)
@@ -187,10 +169,37 @@ def fill(folder: Path) -> None:
         path = folder / "programs" / program
         path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {words} "$@"\n')
         path.chmod(0o755)
+    return folder
 
 
-def tried(line: str, only_parsed: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-    """What is wrong with a line, or nothing."""
+@pytest.fixture(scope="module")
+def done() -> set[str]:
+    return set()
+
+
+@pytest.mark.parametrize(
+    ("name", "slow"),
+    [*((name, False) for name in pages_with(bool)), *(thorough(name, True) for name in pages_with(is_slow))],
+)
+def test_every_command_of_a_page_works(
+    name: str, slow: bool, folder: Path, done: set[str], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PATH", f"{folder / 'programs'}:/usr/bin:/bin")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    failures = []
+    for place, line in COMMANDS[name]:
+        only_parsed = is_slow(line) and not slow
+        if line in done:
+            continue
+        if problem := tried(line, only_parsed, monkeypatch, capsys):
+            failures.append(f"{place}: {line}\n{problem}")
+        elif not only_parsed:
+            done.add(line)
+    assert not failures, "\n\n".join(failures)
+
+
+def tried(line: str, only_parsed: bool, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> str:
     with contextlib.suppress(SystemExit, AssertionError, OSError):
         look_up(line, monkeypatch)
         if only_parsed or any(re.search(pattern, line) for pattern in NOT_RUN):

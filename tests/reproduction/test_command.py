@@ -10,60 +10,57 @@ from reproduction import ITEMS
 from reproduction.__main__ import main
 from tests.project.shell import run
 
-# An item that is interrupted while it works, after its first row.
+# An item that is interrupted while it works, after its first row: by the command itself, as soon as it watches.
 INTERRUPTED = """
-import signal, sys, time
+import dataclasses, signal, sys, threading
 from reproduction import ITEMS, Outcome
-from reproduction.__main__ import main
-import dataclasses
+import reproduction.__main__ as command
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
+working, heard, say = threading.Event(), threading.Event(), command.say
+
+def interrupting(*arguments):
+    say(*arguments)
+    if working.is_set() and not heard.is_set():
+        heard.set()
+        signal.raise_signal(signal.SIGINT)
 
 def compute(settings, progress, cancelled):
     progress("working")
-    time.sleep(1)  # until the command watches
-    signal.raise_signal(signal.SIGINT)
+    working.set()
     while not cancelled():
-        time.sleep(0.01)
+        heard.wait(0.01)
     from plotly import graph_objects
     return Outcome("One row.", ROWS, graph_objects.Figure, complete=False)
 
+command.say = interrupting
 key = "checkmate-appendix-a"
 ITEMS[key] = dataclasses.replace(ITEMS[key], compute=compute)
-sys.exit(main([key, *sys.argv[1:]]))
+sys.exit(command.main([key, *sys.argv[1:]]))
 """
 
 
-def test_the_items_are_listed(capsys):
+def test_the_items_are_listed_with_what_is_published(capsys):
     code, out, _ = run(capsys, main=main)
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()[1:]] == list(ITEMS)
-
-
-def test_the_list_as_json_says_what_is_published(capsys):
-    code, out, _ = run(capsys, "--json", main=main)
-    known = {item["key"]: item for item in json.loads(out)["items"]}
-    assert code == 0
+    known = {item["key"]: item for item in json.loads(run(capsys, "--json", main=main)[1])["items"]}
     assert known.keys() == ITEMS.keys()
     assert "21.56" in known["checkmate-appendix-a"]["published"]
 
 
 def test_one_item_is_regenerated_and_written(capsys, tmp_path):
-    target = tmp_path / "gap.html"
-    code, out, _ = run(capsys, "checkmate-appendix-a", "-o", str(target), main=main)
+    page, data = tmp_path / "gap.html", tmp_path / "gap.json"
+    code, out, _ = run(capsys, "checkmate-appendix-a", "-o", str(page), main=main)
     assert code == 0
     assert "1.18 and 21.56" in out
     assert "published: 1.18 with stages, 21.56 without" in out
-    assert f"written to {target}" in out
-    assert target.stat().st_size > 10**6  # with plotly inside
-
-
-def test_one_item_as_json_has_its_rows(capsys, tmp_path):
-    target = tmp_path / "gap.json"
-    code, out, _ = run(capsys, "checkmate-appendix-a", "-o", str(target), "--json", main=main)
+    assert f"written to {page}" in out
+    assert page.stat().st_size > 10**6  # with plotly inside
+    code, out, _ = run(capsys, "checkmate-appendix-a", "-o", str(data), "--json", main=main)
     answer = json.loads(out)
     assert (code, answer["complete"], answer["interrupted"]) == (0, True, False)
-    assert answer["rows"] == json.loads(target.read_text())["rows"]
+    assert answer["rows"] == json.loads(data.read_text())["rows"]
 
 
 @pytest.mark.parametrize(("rows", "code"), [("({'a': 1},)", 3), ("()", 130)])
@@ -81,10 +78,7 @@ def test_an_interrupt_keeps_what_is_there(rows, code, tmp_path):
     [
         (["checkmate-figure-9"], "unknown item of the papers 'checkmate-figure-9'; did you mean"),
         (["checkmate-appendix-a", "-o", "gap.png"], "'gap.png' names no format that is written"),
-        (
-            ["checkmate-appendix-a", "-o", "nowhere/gap.json"],
-            "cannot write 'nowhere/gap.json': No such file or directory",
-        ),
+        (["checkmate-appendix-a", "-o", "nowhere/gap.json"], "cannot write 'nowhere/gap.json': No such file"),
         (["--full"], "--full and -o apply to one item"),
     ],
 )
@@ -94,12 +88,7 @@ def test_bad_input_leaves_with_64_and_quotes_it(capsys, arguments, message):
     assert message in err
 
 
-def test_an_empty_name_is_refused_where_nothing_would_be_written(capsys):
-    for arguments in (["-o", ""], ["checkmate-figure-5", "-o", ""]):
-        assert run(capsys, *arguments, main=main)[:2] == (64, "")
-
-
-@pytest.mark.parametrize("arguments", [[], ["checkmate-figure-6", "--full"], ["--help"]])
+@pytest.mark.parametrize("arguments", [[], ["checkmate-figure-6", "--full"]])
 def test_the_command_that_there_was_says_what_to_type_now(capsys, arguments):
     code, out, err = run(capsys, "papers", *arguments)
     assert (code, out) == (64, "")

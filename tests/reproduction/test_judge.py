@@ -28,7 +28,7 @@ def planted(schedule: Schedule) -> Method:
 
 def test_every_method_on_a_chain_is_beside_a_proof_at_its_own_peak():
     graph = rx.linear(8)
-    verdicts = judge(graph, contenders(), [5, 7], seconds=1.0, proof_seconds=5.0)
+    verdicts = judge(graph, contenders(), [5, 7], seconds=2.0, proof_seconds=60.0)
     assert {verdict.method for verdict in verdicts} == {one.name for one in contenders()}
     found = [verdict for verdict in verdicts if verdict.peak is not None and verdict.stages]
     assert len(found) > 20
@@ -47,17 +47,13 @@ def test_a_planted_wrong_schedule_is_refused(monkeypatch):
         judge(graph, [Contender("planted", "planted")], [5])
 
 
-def test_a_method_above_its_budget_has_its_smallest_peak(monkeypatch):
+def test_a_method_above_its_budget_has_its_smallest_peak_and_one_that_is_not_for_the_graph_says_why(monkeypatch):
     graph = rx.linear(4)
     monkeypatch.setitem(STRATEGIES, "planted", planted(rx.solvers.checkpoint_all(graph)))
     (found,) = judge(graph, [Contender("planted", "planted")], [4])
     assert (found.kept, found.peak, found.label) == (False, 6, "planted")
     assert found.ours == found.cost == graph.total_cost
-
-
-def test_a_method_that_is_not_for_the_graph_says_why():
-    graph = rx.Graph.load("tests/data/captured/unet.json")
-    (found,) = judge(graph, [Contender("griewank", "griewank")], [10**10])
+    (found,) = judge(rx.Graph.load("tests/data/captured/unet.json"), [Contender("griewank", "griewank")], [10**10])
     assert (found.peak, found.kept) == (None, None)
     assert "is no chain" in found.problem
 

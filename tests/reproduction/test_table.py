@@ -9,15 +9,7 @@ from pathlib import Path
 import pytest
 
 from remat_explorer.errors import UnknownNameError
-from reproduction import (
-    ITEMS,
-    checkmate_approximations,
-    full_result,
-    monet_measured,
-    monet_memory_at_overhead,
-    monet_roofline,
-    monet_solver_time,
-)
+from reproduction import ITEMS, full_result, monet_measured, monet_memory_at_overhead, monet_roofline, monet_solver_time
 from reproduction.items import (
     COLUMNS,
     FILE,
@@ -55,6 +47,14 @@ def test_the_table_is_made_from_the_results_file():
     assert shown == items_tables(results()), "run: python benchmarks/papers.py --table"
 
 
+def test_every_result_is_made_from_its_rows_to_the_digit():
+    assert results().keys() <= ITEMS.keys()
+    for key, entry in results().items():
+        told = ITEMS[key].words(entry["rows"], entry["settings"])
+        assert entry["result"] == told, key
+        assert re.search(r"\d", told), key
+
+
 def test_the_results_that_come_with_the_package_are_those_of_the_results_file():
     known = results()
     assert (DATA / FILE).read_text() == kept_rows(known), "run: python benchmarks/papers.py --table"
@@ -81,12 +81,6 @@ def rows_of_the_page() -> list[dict[str, str]]:
     return rows
 
 
-def test_every_item_stands_in_the_table_of_its_paper():
-    rows = rows_of_the_page()
-    assert [row["key"] for row in rows] == list(ITEMS)
-    assert all(row["paper"] == ITEMS[row["key"]].paper for row in rows)
-
-
 def test_every_published_statement_has_its_place_in_the_paper():
     for row in rows_of_the_page():
         for statement in row["published result"].split("; "):
@@ -96,42 +90,11 @@ def test_every_published_statement_has_its_place_in_the_paper():
                 assert one in PLACES[row["paper"]], f"{row['key']}: {one!r} is no place in the paper"
 
 
-def test_every_result_on_the_page_is_made_from_the_rows_of_the_results_file_to_the_digit():
-    known = results()
-    for row in rows_of_the_page():
-        entry = known[row["key"]]
-        told = ITEMS[row["key"]].words(entry["rows"], entry["settings"])
-        assert row["our result"] == entry["result"] == told, row["key"]
-        assert re.search(r"\d", told), row["key"]
-
-
 def test_each_table_has_one_unit_of_memory():
-    tables = {
-        paper: "".join(
-            row["our result"] + row["published result"] + row["remark"]
-            for row in rows_of_the_page()
-            if row["paper"] == paper
-        )
-        for paper in PLACES
-    }
-    assert re.findall(r"\d GB\b", tables["Checkmate"])
-    assert not re.findall(r"[KMGT]iB\b", tables["Checkmate"])
-    assert re.findall(r"\d GiB\b", tables["MONeT"])
-    assert not re.findall(r"\b[kMGT]B\b", tables["MONeT"])
-
-
-def test_the_words_of_a_result_follow_its_rows():
-    rows = results()["monet-table-1"]["rows"]
-    other = [row | {"ratio": 0.125} if row["ratio"] is not None else row for row in rows]
-    assert "0.125 (lower bound" in ITEMS["monet-table-1"].words(other, "full")
-
-
-def test_the_results_file_has_results_of_known_items_only():
-    assert results().keys() <= ITEMS.keys()
-    for key, entry in results().items():
-        assert entry["settings"] in ("small", "full"), key
-        assert entry["rows"], key
-        assert entry["result"], key
+    of_the_other = {"Checkmate": r"[KMGT]iB\b", "MONeT": r"\b[kMGT]B\b"}
+    for row in rows_of_the_page():
+        words = row["our result"] + row["published result"] + row["remark"]
+        assert not re.findall(of_the_other[row["paper"]], words), row["key"]
 
 
 def test_the_table_has_a_row_for_every_item_and_says_what_was_not_run():
@@ -144,43 +107,24 @@ def test_the_table_has_a_row_for_every_item_and_says_what_was_not_run():
     assert "".join(tables).count(NOTHING) == len(ITEMS) - 1
 
 
-def test_table_2_is_read_from_the_results_of_its_own_benchmark():
-    details = json.loads((RESULTS / "approximation.json").read_text())["details"]
-    outcome = checkmate_approximations.table_2_from_results(details)
-    assert outcome.complete
-    means = {(row["network"], row["method"]): row["ratio"] for row in outcome.rows}
-    for entry in details:
-        (name,) = {row["network"] for row in outcome.rows if row["network"] in checkmate_approximations.LAYERS} & {
-            network for network, file in checkmate_approximations.LAYERS.items() if file == entry["graph"]
-        }
-        for method, mean in entry["means"].items():
-            assert means[name, method] == (None if mean["mean"] is None else pytest.approx(mean["mean"]))
-
-
 def test_monets_items_are_read_from_the_results_of_their_own_benchmark():
-    points = [{"share": 0.5, "way": "monet", "overhead": 0.02, "peak": 5, "gap": 0.0, "status": "optimal"}]
-    points.append({"share": 0.5, "way": "checkmate-d", "overhead": 0.125, "peak": 5, "gap": 0.0, "status": "optimal"})
+    point = {"share": 0.5, "way": "monet", "overhead": 0.02, "peak": 5, "gap": 0.0, "status": "optimal"}
+    points = [point, point | {"way": "checkmate-d", "overhead": 0.125}]
     races = [{"share": 0.6, "way": way, "within 0.05": 1.5, "status": "optimal"} for way in monet_solver_time.WAYS]
     ways = {"checkmate-d": {"peak": 60, "lower_bound": 50}, "monet": {"peak": 40, "lower_bound": 30}}
-    groups = [{"share": 0.5, "groups": {}}]
-    groups[0]["groups"] = {"none": {"overhead": None}, "masks": {"overhead": 0.5}, "all": {"overhead": 0.25}}
+    overheads = {"none": None, "masks": 0.5, "all": 0.25}
+    groups = [{"share": 0.5, "groups": {name: {"overhead": overhead} for name, overhead in overheads.items()}}]
     entry = {"table1": {"eager_peak": 100, "ways": ways}, "figure3": {"points": points}}
     entry |= {"figure4": {"races": races}, "figure6": {"points": groups}}
     known = {"roofline/vgg16": entry, "cpu/vgg16": {}}
-    outcomes = [
-        read(known)
-        for read in (
-            monet_memory_at_overhead.from_results,
-            monet_roofline.figure_3_roofline_from_results,
-            monet_solver_time.from_results,
-            monet_roofline.figure_6_roofline_from_results,
-        )
-    ]
+    roofline = monet_roofline.figure_3_roofline_from_results, monet_roofline.figure_6_roofline_from_results
+    readers = monet_memory_at_overhead.from_results, monet_solver_time.from_results, *roofline
+    outcomes = [read(known) for read in readers]
     words = [outcome.result for outcome in outcomes if outcome is not None]
     assert len(words) == 4
     assert "vgg16 0.400 (lower bound 0.300; Checkmate 0.600)" in words[0]
-    assert "+2.0 % (gap 0 %) with implementations, +12.5 % (gap 0 %) for Checkmate" in words[1]
-    assert "1.5 s at the longest on 1 of 1" in words[2]
+    assert "1.5 s at the longest on 1 of 1" in words[1]
+    assert "+2.0 % (gap 0 %) with implementations, +12.5 % (gap 0 %) for Checkmate" in words[2]
     assert "none no schedule, masks +50.0 %, all +25.0 %" in words[3]
     assert not any(outcome.complete for outcome in outcomes if outcome is not None)
     assert monet_memory_at_overhead.from_results({"cpu/vgg16": {}}) is None

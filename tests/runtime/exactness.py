@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -30,13 +29,7 @@ SEED = 7
 
 
 class Exactness:
-    """A model whose schedules are compared with plain PyTorch.
-
-    Args:
-        model, args, kwargs, loss: as for `remat_explorer.capture`.
-        outside: makes a loss of what the model returns, for one more road on which autograd goes on by itself.
-        device: where model and inputs lie.
-    """
+    """A model whose schedules are compared with plain PyTorch, with ``outside`` also as part of a larger loss."""
 
     def __init__(
         self,
@@ -58,22 +51,14 @@ class Exactness:
 
     @cached_property
     def reference(self) -> FinalState:
-        """Plain PyTorch's results, from `SEED`."""
         eager = Eager(place(self.model, self.args, self.kwargs, str(self.device)), self.loss)
-        torch.manual_seed(SEED)
-        with exact_kernels():
-            outcome = eager.run()
-        return FinalState(outcome.copied(), self._states())
+        return self._from_seed(lambda: eager.run().copied())
 
     @cached_property
     def reference_outside(self) -> FinalState:
-        """Plain PyTorch's results with the loss outside, from `SEED`."""
-        torch.manual_seed(SEED)
-        with exact_kernels():
-            remaining = iter(self.leaves)
-            args, kwargs = map_tensors(lambda _: next(remaining), (tuple(self.args), dict(self.kwargs or {})))
-            outcome = self._differentiated(self.model(*args, **kwargs))
-        return FinalState(outcome, self._states())
+        remaining = iter(self.leaves)
+        args, kwargs = map_tensors(lambda _: next(remaining), (tuple(self.args), dict(self.kwargs or {})))
+        return self._from_seed(lambda: self._differentiated(self.model(*args, **kwargs)))
 
     def schedule(self, seed: int, dropped: float, flipped: float) -> Schedule:
         """A random valid schedule; gradients are computed again in it, too."""
@@ -84,36 +69,31 @@ class Exactness:
         plan = Plan.of(schedule)
         interpreter, generated = Interpreter(plan, self.program, self.device), generate(plan, self.program, self.device)
         halves = ForwardBackward.of(plan, self.program, self.device)
+        run = partial(train, halves, self.model, self.tensors, self.leaves)
         roads: dict[str, Callable[[], StepOutcome]] = {
             "interpreter": lambda: interpreter.run(self.program.bind(self.model, self.tensors)),
             "generated code": lambda: generated.run(self.program.bind(self.model, self.tensors)),
-            "training step": lambda: self._trained(halves),
+            "training step": lambda: self._trained(run()),
         }
         if self.outside is not None:
-            roads["loss outside"] = lambda: self._trained_outside(halves)
-        found = {}
+            returned = self.program.returned
+            roads["loss outside"] = lambda: self._differentiated(returned.filled(run()))
+        references = {"loss outside": self.reference_outside} if self.outside is not None else {}
+        return {
+            name: compare(self._from_seed(road), references.get(name, self.reference), self.initial)
+            for name, road in roads.items()
+        }
+
+    def _from_seed(self, run: Callable[[], StepOutcome]) -> FinalState:
         with torch.random.fork_rng([self.device] if self.device != CPU else []), exact_kernels():
-            for name, run in roads.items():
-                torch.manual_seed(SEED)
-                outcome = run()
-                final = FinalState(outcome, self._states())
-                reference = self.reference_outside if name == "loss outside" else self.reference
-                found[name] = compare(final, reference, self.initial)
-        return found
+            torch.manual_seed(SEED)
+            outcome = run()
+            return FinalState(outcome, [generator_state(device) for device in dict.fromkeys((CPU, self.device))])
 
-    def _states(self) -> list[np.ndarray]:
-        return [generator_state(device) for device in dict.fromkeys((CPU, self.device))]
-
-    def _trained(self, halves: ForwardBackward) -> StepOutcome:
-        """One step through autograd."""
-        outputs = train(halves, self.model, self.tensors, self.leaves)
+    def _trained(self, outputs: Sequence[torch.Tensor]) -> StepOutcome:
         starts = [output for output in outputs if output.requires_grad]
         torch.autograd.backward(starts, [torch.ones_like(output) for output in starts])
         return self._left(outputs)
-
-    def _trained_outside(self, halves: ForwardBackward) -> StepOutcome:
-        """One step whose loss autograd computes from what the model returns."""
-        return self._differentiated(self.program.returned.filled(train(halves, self.model, self.tensors, self.leaves)))
 
     def _differentiated(self, returned: Any) -> StepOutcome:
         assert self.outside is not None

@@ -31,7 +31,6 @@ class Examples(Dataset[dict[str, Any]]):
 
 
 def batch() -> dict[str, torch.Tensor]:
-    """The first two examples, as a model takes them."""
     inputs = default_collate([Examples()[index] for index in range(2)])
     del inputs["of"]
     return inputs
@@ -47,6 +46,5 @@ def llama() -> Any:
 
 
 def equal_weights(first: Any, second: Any) -> bool:
-    """Whether two models have the same names, and the same numbers bit for bit."""
     mine, theirs = first.state_dict(), second.state_dict()
     return mine.keys() == theirs.keys() and all(torch.equal(tensor, theirs[name]) for name, tensor in mine.items())

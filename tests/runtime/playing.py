@@ -40,16 +40,13 @@ Seen = dict[str, Any]
 class Verdict:
     """How a program ended.
 
-    Attributes:
-        outcome: "equal", "refused", "warned" (a difference that a warning had announced), "silent", "raw" (an error
-            that is none of ours), or "wrong" (plain PyTorch does not run the program).
-        words: the error, or what differs.
-        steps: training steps by plans that were equal, each plan with a random schedule after its first step.
+    It was "equal", "refused", "warned" (a difference that a warning had announced), "silent", "raw" (an error that is
+    none of ours), or "wrong" (plain PyTorch does not run the program).
     """
 
     outcome: str
-    words: str = ""
-    steps: int = 0
+    words: str = ""  # the error, or what differs
+    steps: int = 0  # by plans that were equal, each with a random schedule after its first step
 
 
 def play(spec: Spec) -> Verdict:

@@ -20,29 +20,103 @@ from tests.runtime.random_models import random_network
 
 Draw = np.random.Generator
 Tensors = Callable[[torch.Tensor], torch.Tensor]
-NO_HALF_KERNELS = ("not implemented for 'Half'",)  # in the errors of CPU kernels that do not take float16
 
 
 @dataclass
-class RandomCase(Case):
-    """A drawn model with its inputs; ``outside`` makes a loss of what it returns, where autograd goes on by itself."""
-
+class RandomCase(Case):  # ``outside`` makes a loss of what the model returns, where autograd goes on by itself
     outside: Callable[[Any], torch.Tensor] | None = None
 
 
 def pick(draw: Draw, *choices: Any) -> Any:
-    """One of them."""
     return choices[int(draw.integers(len(choices)))]
 
 
 def flip(draw: Draw, chance: float = 0.5) -> bool:
-    """Whether something is so."""
     return bool(draw.random() < chance)
 
 
-def chained(draw: Draw, steps: tuple[Tensors, ...], most: int = 3) -> Tensors:
-    """One to ``most`` of the steps in turn; every other time what goes in is added to what comes out."""
-    chosen = [(pick(draw, *steps), flip(draw, 0.3)) for _ in range(int(draw.integers(1, most + 1)))]
+def assigned(x: torch.Tensor) -> torch.Tensor:
+    y = x * 1
+    y[:, 0] = 0
+    y[:, 1:3] += 1
+    return y
+
+
+PLACES = torch.tensor([2, 0, 5, 2, 3, 1])
+PICKED = PLACES[None, :, None]
+STEPS: dict[str, tuple[Tensors, ...]] = {  # kinds of which one to three steps lie between two layers
+    "views": (
+        lambda x: x.view(x.shape[0], x.shape[1], 2, -1).transpose(1, 2).reshape(x.shape),
+        lambda x: x.transpose(1, 2).contiguous().view(x.shape),
+        lambda x: torch.cat([part * 2 for part in x.chunk(2, -1)][::-1], -1),
+        lambda x: x.narrow(1, 1, x.shape[1] - 1) + x.narrow(1, 0, x.shape[1] - 1),
+        lambda x: x.unfold(-1, 4, 2).mean(-1).repeat_interleave(4, -1)[..., : x.shape[-1]],
+        lambda x: x.flatten(1).unflatten(1, x.shape[1:]).flip(1),
+        lambda x: torch.stack(x.split(2, -1), 2).permute(0, 1, 3, 2).reshape(x.shape),
+        lambda x: x.unsqueeze(2).expand(-1, -1, 3, -1).sum(2),
+        lambda x: x.roll(1, 1) - x.movedim(1, 0).movedim(0, 1),
+        lambda x: x + x.diagonal(dim1=1, dim2=2).mean(-1)[:, None, None],
+    ),
+    "in place": (
+        lambda x: (x * 2).add_(1).mul_(0.5).relu_(),
+        lambda x: (x + 1).add_(x).mul_(x.detach()).div_(3),
+        lambda x: (x * 1).masked_fill_(x.detach() > 0.5, 0.25),
+        lambda x: functional.leaky_relu_(x - 0.5),
+        lambda x: (x.exp() + 1).div_(2).sub_(x).neg_(),
+        lambda x: functional.hardtanh(x * 1, inplace=True) + functional.elu(x * 1, inplace=True),
+        lambda x: (x * 1).index_fill_(1, torch.tensor([0, 2]), 3.0),
+        assigned,
+    ),
+    "sorting": (
+        lambda x: x.sort(dim=1, descending=True, stable=True).values,
+        lambda x: x.topk(3, 1).values.repeat(1, 2, 1),
+        lambda x: x.gather(1, x.detach().argsort(1)),
+        lambda x: x - x.max(-1, keepdim=True).values,
+        lambda x: x * x.kthvalue(2, -1, keepdim=True).values,
+        lambda x: x + x.median(1, keepdim=True).values,
+    ),
+    "indexing": (
+        lambda x: torch.zeros_like(x).scatter_add(1, PICKED.expand_as(x), x),
+        lambda x: x.gather(1, PICKED.expand_as(x)),
+        lambda x: torch.zeros_like(x).index_add(1, PLACES, x),
+        lambda x: x.index_select(1, PLACES),
+        lambda x: x[:, PLACES] * 2,
+        lambda x: x.scatter(1, torch.arange(3)[None, :, None].expand(x.shape[0], 3, x.shape[2]), 0.5),
+        lambda x: x.index_put((torch.tensor([0]), torch.tensor([1])), torch.ones(x.shape[-1]), accumulate=True),
+    ),
+    "running sums": (
+        lambda x: x.cumsum(1),
+        lambda x: x.tanh().cumprod(1) if torch.__version__ >= "2.13" else x,  # docs/limits.md
+        lambda x: x.logcumsumexp(-1),
+        lambda x: x.flip(1).cumsum(1).flip(1),
+        lambda x: x.cummax(1).values,
+    ),
+    "conditions": (
+        lambda x: torch.where(x > 0, x, 0.1 * x),
+        lambda x: torch.where(x.detach() > x.detach().mean(), x.sin(), x.cos()),
+        lambda x: torch.maximum(x, x.flip(-1)),
+        lambda x: x.clamp(-0.8, 0.8).nan_to_num(),
+        lambda x: x * (x > 0),
+        lambda x: x.tril() + torch.minimum(x, torch.zeros(())),
+    ),
+    "fourier": (
+        lambda x: torch.fft.rfft(x, dim=1).abs().repeat(1, 2, 1)[:, : x.shape[1]],
+        lambda x: torch.fft.irfft(torch.fft.rfft(x, dim=-1) * 0.5, n=x.shape[-1], dim=-1),
+        lambda x: torch.fft.fft2(x).real,
+        lambda x: torch.view_as_real(torch.fft.fft(x, dim=1)).sum(-1),
+    ),
+}
+
+
+def chained(draw: Draw, steps: tuple[Tensors, ...]) -> RandomCase:
+    """One to three of the steps between two linear layers; every other time what goes into one is added to its result.
+
+    An activation comes before or after them; the last layer takes what they give.
+    """
+    chosen = [(pick(draw, *steps), flip(draw, 0.3)) for _ in range(int(draw.integers(1, 4)))]
+    before = pick(draw, nn.Identity, nn.ReLU, nn.GELU, nn.Tanh)()
+    after = pick(draw, nn.Identity, nn.Sigmoid, lambda: nn.Dropout(0.15))()
+    x = torch.randn(int(draw.integers(2, 5)), 6, 8)
 
     def run(x: torch.Tensor) -> torch.Tensor:
         for step, residual in chosen:
@@ -50,22 +124,12 @@ def chained(draw: Draw, steps: tuple[Tensors, ...], most: int = 3) -> Tensors:
             x = x + y if residual and y.shape == x.shape else y
         return x
 
-    return run
-
-
-def between(draw: Draw, part: Tensors, width: int = 8, loss: bool = True, **parts: nn.Module) -> RandomCase:
-    """A part between two linear layers, with an activation before or after it; the last takes what the part gives."""
-    before = pick(draw, nn.Identity, nn.ReLU, nn.GELU, nn.Tanh)()
-    after = pick(draw, nn.Identity, nn.Sigmoid, lambda: nn.Dropout(0.15))()
-    x = torch.randn(int(draw.integers(2, 5)), 6, width)
-
     def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
-        y = after(part(before(self.first(x))))
-        return self.last(y).mean() if self.scalar else self.last(y)
+        y = self.last(after(run(before(self.first(x)))))
+        return y.mean() if self.scalar else y
 
-    first = nn.Linear(width, width)
-    last = nn.Linear(part(torch.randn_like(x)).shape[-1], 4)
-    return RandomCase(Made(forward, first=first, last=last, scalar=loss and flip(draw), **parts), (x,))
+    last = nn.Linear(run(torch.randn_like(x)).shape[-1], 4)
+    return RandomCase(Made(forward, first=nn.Linear(8, 8), last=last, scalar=flip(draw)), (x,))
 
 
 def batch_norm(draw: Draw, cumulative: bool = False) -> RandomCase:
@@ -99,20 +163,13 @@ def incoming_gradients(draw: Draw) -> RandomCase:
     images = flip(draw)
     layer = nn.Conv2d(3, 4, 3) if images else nn.Linear(6, 4)
     norm = pick(draw, nn.Identity, lambda: nn.BatchNorm2d(4) if images else nn.BatchNorm1d(4), nn.ReLU, nn.Tanh)()
-    seen = pick(
-        draw,
-        lambda y: y,
-        lambda y: y.transpose(0, 1),
-        lambda y: y[:, ::2],
-        lambda y: y[1:, :3],
-        lambda y: y.unsqueeze(0).expand(3, *y.shape),
-        lambda y: (y, y.flatten(1)),
-    )
+    plain: tuple[Tensors, ...] = (lambda y: y, lambda y: y.transpose(0, 1), lambda y: y[:, ::2], lambda y: y[1:, :3])
+    seen = pick(draw, *plain, lambda y: y.unsqueeze(0).expand(3, *y.shape), lambda y: (y, y.flatten(1)))
     scale = torch.randn(())
     outside = pick(
         draw,
-        lambda y: y.sum(),
-        lambda y: y.mean(),
+        torch.sum,
+        torch.mean,
         lambda y: y[0].sum() * scale,
         lambda y: y.transpose(0, 1).square().sum(),
         lambda y: (y.select(-1, 0) * scale).sum(),
@@ -127,123 +184,24 @@ def incoming_gradients(draw: Draw) -> RandomCase:
     return RandomCase(model, (x,), loss=loss) if flip(draw, 0.4) else RandomCase(model, (x,), outside=loss)
 
 
-def views(draw: Draw) -> RandomCase:
-    """Views one after another, as attention, patches and heads take them."""
-    steps: tuple[Tensors, ...] = (
-        lambda x: x.view(x.shape[0], x.shape[1], 2, -1).transpose(1, 2).reshape(x.shape),
-        lambda x: x.transpose(1, 2).contiguous().view(x.shape),
-        lambda x: torch.cat([part * 2 for part in x.chunk(2, -1)][::-1], -1),
-        lambda x: x.narrow(1, 1, x.shape[1] - 1) + x.narrow(1, 0, x.shape[1] - 1),
-        lambda x: x.unfold(-1, 4, 2).mean(-1).repeat_interleave(4, -1)[..., : x.shape[-1]],
-        lambda x: x.flatten(1).unflatten(1, x.shape[1:]).flip(1),
-        lambda x: torch.stack(x.split(2, -1), 2).permute(0, 1, 3, 2).reshape(x.shape),
-        lambda x: x.unsqueeze(2).expand(-1, -1, 3, -1).sum(2),
-        lambda x: x.roll(1, 1) - x.movedim(1, 0).movedim(0, 1),
-        lambda x: x + x.diagonal(dim1=1, dim2=2).mean(-1)[:, None, None],
-    )
-    return between(draw, chained(draw, steps))
-
-
-def in_place(draw: Draw) -> RandomCase:
-    """Chains that write over what they read."""
-
-    def assigned(x: torch.Tensor) -> torch.Tensor:
-        y = x * 1
-        y[:, 0] = 0
-        y[:, 1:3] += 1
-        return y
-
-    steps: tuple[Tensors, ...] = (
-        lambda x: (x * 2).add_(1).mul_(0.5).relu_(),
-        lambda x: (x + 1).add_(x).mul_(x.detach()).div_(3),
-        lambda x: (x * 1).masked_fill_(x.detach() > 0.5, 0.25),
-        lambda x: functional.leaky_relu_(x - 0.5),
-        lambda x: (x.exp() + 1).div_(2).sub_(x).neg_(),
-        lambda x: functional.hardtanh(x * 1, inplace=True) + functional.elu(x * 1, inplace=True),
-        lambda x: (x * 1).index_fill_(1, torch.tensor([0, 2]), 3.0),
-        assigned,
-    )
-    run = chained(draw, steps)
-    return between(draw, lambda x: run(x * 1.5))
-
-
-def sorting(draw: Draw) -> RandomCase:
-    steps: tuple[Tensors, ...] = (
-        lambda x: x.sort(-1).values,
-        lambda x: x.sort(dim=1, descending=True, stable=True).values,
-        lambda x: x.topk(3, 1).values.repeat(1, 2, 1),
-        lambda x: x.gather(1, x.detach().argsort(1)),
-        lambda x: x - x.max(-1, keepdim=True).values,
-        lambda x: x * x.kthvalue(2, -1, keepdim=True).values,
-        lambda x: x + x.median(1, keepdim=True).values,
-    )
-    return between(draw, chained(draw, steps))
-
-
-def indexing(draw: Draw) -> RandomCase:
-    places = torch.from_numpy(draw.integers(0, 6, 6))
-    picked = places[None, :, None]
-
-    steps: tuple[Tensors, ...] = (
-        lambda x: torch.zeros_like(x).scatter_add(1, picked.expand_as(x), x),
-        lambda x: x.gather(1, picked.expand_as(x)),
-        lambda x: torch.zeros_like(x).index_add(1, places, x),
-        lambda x: x.index_select(1, places),
-        lambda x: x[:, places] * 2,
-        lambda x: x.scatter(1, torch.arange(3)[None, :, None].expand(x.shape[0], 3, x.shape[2]), 0.5),
-        lambda x: x.index_put((torch.tensor([0]), torch.tensor([1])), torch.ones(x.shape[-1]), accumulate=True),
-        lambda x: x.take_along_dim(picked, 1),
-    )
-    return between(draw, chained(draw, steps))
-
-
-def running_sums(draw: Draw) -> RandomCase:
-    steps: tuple[Tensors, ...] = (
-        lambda x: x.cumsum(1),
-        lambda x: x.cumsum(-1) / 8,
-        lambda x: x.tanh().cumprod(1) if torch.__version__ >= "2.13" else x,  # docs/limits.md
-        lambda x: x.logcumsumexp(-1),
-        lambda x: x.flip(1).cumsum(1).flip(1),
-        lambda x: x.cummax(1).values,
-    )
-    return between(draw, chained(draw, steps))
-
-
-def conditions(draw: Draw) -> RandomCase:
-    steps: tuple[Tensors, ...] = (
-        lambda x: torch.where(x > 0, x, 0.1 * x),
-        lambda x: torch.where(x.detach() > x.detach().mean(), x.sin(), x.cos()),
-        lambda x: x.masked_fill(x < -0.5, -0.5),
-        lambda x: torch.maximum(x, x.flip(-1)),
-        lambda x: x.clamp(-0.8, 0.8).nan_to_num(),
-        lambda x: x * (x > 0),
-        lambda x: x.tril() + torch.minimum(x, torch.zeros(())),
-    )
-    return between(draw, chained(draw, steps))
-
-
 def half_precision(draw: Draw) -> RandomCase:
     """bfloat16, or float16 where the CPU has all kernels for it."""
-    layers: list[nn.Module] = []
+    layers: list[nn.Module] = [pick(draw, nn.Identity, lambda: nn.Dropout(0.3))()]
     for _ in range(int(draw.integers(1, 4))):
         norm = pick(draw, lambda: nn.LayerNorm(8), nn.Identity, lambda: nn.RMSNorm(8))()
-        layers += [nn.Linear(8, 8), norm, pick(draw, nn.GELU, nn.ReLU, nn.SiLU, nn.Softmax)()]
-    layers += [pick(draw, nn.Identity, lambda: nn.Dropout(0.3))()]
+        layers += [nn.Linear(8, 8), norm, pick(draw, nn.GELU, nn.ReLU, nn.SiLU, lambda: nn.Softmax(-1))()]
     scalar = flip(draw)
 
     def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         y = x + self.layers(x)
         return y.float().square().mean() if scalar else y
 
-    for layer in layers:
-        if isinstance(layer, nn.Softmax):
-            layer.dim = -1
     model, x = Made(forward, layers=nn.Sequential(*layers)), torch.randn(3, 5, 8)
     dtype = pick(draw, torch.bfloat16, torch.float16)
     try:
         model.to(dtype)(x.to(dtype)).sum().backward()
     except RuntimeError as error:
-        if not any(words in str(error) for words in NO_HALF_KERNELS):
+        if "not implemented for 'Half'" not in str(error):
             raise
         dtype = torch.bfloat16
     model.zero_grad(set_to_none=True)
@@ -266,17 +224,6 @@ def grouped_query_attention(draw: Draw) -> RandomCase:
     return RandomCase(Made(forward, **parts), (torch.randn(2, 5, width),))
 
 
-def fourier(draw: Draw) -> RandomCase:
-    steps: tuple[Tensors, ...] = (
-        lambda x: torch.fft.rfft(x, dim=1).abs().repeat(1, 2, 1)[:, : x.shape[1]],
-        lambda x: torch.fft.irfft(torch.fft.rfft(x, dim=-1) * 0.5, n=x.shape[-1], dim=-1),
-        lambda x: torch.fft.fft2(x).real,
-        lambda x: torch.view_as_real(torch.fft.fft(x, dim=1)).sum(-1),
-        lambda x: torch.fft.fftshift(torch.fft.fft(x, norm="ortho").imag, 1),
-    )
-    return between(draw, chained(draw, steps))
-
-
 def recurrent(draw: Draw) -> RandomCase:
     kind = pick(draw, nn.LSTM, nn.GRU, nn.RNN)
     size, layers, first = int(draw.integers(2, 6)) ** 2, int(draw.integers(1, 3)), flip(draw)
@@ -293,9 +240,8 @@ def recurrent(draw: Draw) -> RandomCase:
         y, state = self.layer(x)
         return taken(y, state[0] if isinstance(state, tuple) else state)
 
-    return RandomCase(
-        Made(forward, layer=kind(3, size, layers, **options)), (torch.randn(3, int(draw.integers(1, 5)), 3),)
-    )
+    x = torch.randn(3, int(draw.integers(1, 5)), 3)
+    return RandomCase(Made(forward, layer=kind(3, size, layers, **options)), (x,))
 
 
 def losses(draw: Draw) -> RandomCase:
@@ -360,24 +306,14 @@ def differentiated_inputs(draw: Draw) -> RandomCase:
     return RandomCase(model.requires_grad_(not frozen), (x, y), outside=outside)
 
 
-def networks(draw: Draw) -> RandomCase:
-    return RandomCase(*random_network(int(draw.integers(2**20))))
-
-
 RANDOM_KINDS: dict[str, Callable[[Draw], RandomCase]] = {
-    "networks": networks,
+    "networks": lambda draw: RandomCase(*random_network(int(draw.integers(2**20)))),
     "batch norm": batch_norm,
     "cumulative batch norm": partial(batch_norm, cumulative=True),
     "incoming gradients": incoming_gradients,
-    "views": views,
-    "in place": in_place,
-    "sorting": sorting,
-    "indexing": indexing,
-    "running sums": running_sums,
-    "conditions": conditions,
+    **{kind: partial(chained, steps=steps) for kind, steps in STEPS.items()},
     "half precision": half_precision,
     "grouped-query attention": grouped_query_attention,
-    "fourier": fourier,
     "recurrent": recurrent,
     "losses": losses,
     "two heads": two_heads,

@@ -15,46 +15,33 @@ Step = Callable[[list[torch.Tensor]], torch.Tensor]
 
 
 class RandomNetwork(nn.Module):
-    """Each step reads one or two of the tensors made so far, and makes one more.
+    """Each step reads one or two of the tensors made so far, and makes one more; rows of WIDTH, or images of it."""
 
-    Args:
-        seed: decides the structure; weights come from torch's generator.
-        images: convolutions on (batch, WIDTH, 5, 5) instead of layers on (batch, WIDTH).
-        steps: how many tensors are made.
-    """
-
-    def __init__(self, seed: int, images: bool, steps: int) -> None:
+    def __init__(self, draw: np.random.Generator, images: bool, steps: int) -> None:
         super().__init__()
-        self._draw = np.random.default_rng(seed)
-        self.images = images
-        self.parts = nn.ModuleList()
-        self._steps = [self._step(made) for made in range(1, steps + 1)]
-        self.scalar = bool(self._draw.random() < 0.5)
+        self.images, self.parts = images, nn.ModuleList()
+        self._steps = [self._step(draw, made) for made in range(1, steps + 1)]
+        self.scalar = bool(draw.random() < 0.5)
 
-    def _layer(self) -> nn.Module:
+    def _module(self, draw: np.random.Generator) -> nn.Module:
         shared = [part for part in self.parts if isinstance(part, nn.Linear | nn.Conv2d)]
-        if shared and self._draw.random() < 0.15:
-            return shared[int(self._draw.integers(len(shared)))]
-        return nn.Conv2d(WIDTH, WIDTH, 3, padding=1) if self.images else nn.Linear(WIDTH, WIDTH)
+        of_images: tuple[Callable[[], nn.Module], ...] = (
+            lambda: nn.Conv2d(WIDTH, WIDTH, 3, padding=1),
+            lambda: nn.BatchNorm2d(WIDTH),
+            lambda: nn.GroupNorm(2, WIDTH),
+            lambda: nn.MaxPool2d(3, 1, 1),
+        )
+        of_rows = lambda: nn.Linear(WIDTH, WIDTH), lambda: nn.BatchNorm1d(WIDTH), lambda: nn.LayerNorm(WIDTH)
+        layer, *others = of_images if self.images else (*of_rows, lambda: nn.Softmax(1))
+        if shared and draw.random() < 0.15:
+            return shared[int(draw.integers(len(shared)))]
+        in_place = bool(draw.random() < 0.3)
+        others += [layer, layer, nn.Tanh, lambda: nn.ReLU(in_place), nn.ReLU6, nn.GELU, lambda: nn.Dropout(0.15)]
+        return others[int(draw.integers(len(others)))]()
 
-    def _module(self) -> nn.Module:
-        choices: list[Callable[[], nn.Module]] = [
-            self._layer,
-            self._layer,
-            nn.Tanh,
-            lambda: nn.ReLU(inplace=bool(self._draw.random() < 0.3)),
-            nn.ReLU6,
-            nn.GELU,
-            lambda: nn.Dropout(0.15),
-            lambda: nn.BatchNorm2d(WIDTH) if self.images else nn.BatchNorm1d(WIDTH),
-            lambda: nn.GroupNorm(2, WIDTH) if self.images else nn.LayerNorm(WIDTH),
-            lambda: nn.MaxPool2d(3, 1, 1) if self.images else nn.Softmax(1),
-        ]
-        return choices[int(self._draw.integers(len(choices)))]()
-
-    def _step(self, made: int) -> Step:
-        first, second = (max(0, made - 1 - int(self._draw.geometric(0.5)) + 1) for _ in range(2))
-        kind = self._draw.random()
+    def _step(self, draw: np.random.Generator, made: int) -> Step:
+        first, second = (max(0, made - int(draw.geometric(0.5))) for _ in range(2))
+        kind = draw.random()
         if kind < 0.12:
             return lambda tensors: tensors[first] + tensors[second]
         if kind < 0.2:
@@ -63,11 +50,9 @@ class RandomNetwork(nn.Module):
             return lambda tensors: torch.cat([tensors[first], tensors[second]], 1)[:, ::2]
         if kind < 0.3:
             return lambda tensors: functional.dropout(tensors[first] - tensors[second], 0.2)
-        module = self._module()
+        module = self._module(draw)
         self.parts.append(module)
-        if isinstance(module, nn.ReLU) and module.inplace:
-            return lambda tensors: module(tensors[first] * 1.5)
-        return lambda tensors: module(tensors[first])
+        return lambda tensors: module(tensors[first] * 1.5 if isinstance(module, nn.ReLU) else tensors[first])
 
     def forward(self, x: torch.Tensor) -> Any:
         tensors = [self.parts[0](x) if isinstance(self.parts[0], nn.Linear | nn.Conv2d) else x]
@@ -83,13 +68,12 @@ def random_network(seed: int) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         images = bool(draw.random() < 0.5)
-        for attempt in range(100):
-            model = RandomNetwork(1000 * seed + attempt, images, int(draw.integers(3, 12)))
+        x = torch.randn(4, WIDTH, *(5, 5) * images)
+        for _ in range(100):
+            model = RandomNetwork(draw, images, int(draw.integers(3, 12)))
             if not len(model.parts):
                 continue
-            x = torch.randn(4, WIDTH, 5, 5) if images else torch.randn(4, WIDTH)
             results = model(x)
-            results = results if isinstance(results, tuple) else (results,)
-            if all(result.requires_grad for result in results):
+            if all(result.requires_grad for result in (results if isinstance(results, tuple) else (results,))):
                 return model, (x,)
     raise AssertionError(f"no network of seed {seed} has anything to train")

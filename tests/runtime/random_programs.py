@@ -39,7 +39,6 @@ class Spec:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of its parts, and of phases that are no plain step."""
         return tuple(dict.fromkeys([name for name, _ in self.parts] + [p for p in self.phases if p != "step"]))
 
     def smaller(self) -> Iterator[Spec]:
@@ -54,19 +53,13 @@ class Spec:
 
 @dataclass
 class World:
-    """A model that is built, and what else of its program a person can look into.
-
-    Attributes:
-        visible: by name, whatever forward, hooks or Functions may change.
-        losses: what the loss adds to that of the model's output, after each call.
-        holders: the containers that its parts fill, which the loop empties after each backward pass.
-    """
+    """A model that is built, and what else of its program a person can look into."""
 
     spec: Spec
     model: Program
-    visible: dict[str, Any] = field(default_factory=dict)
-    losses: list[Callable[[], Any]] = field(default_factory=list)
-    holders: list[Callable[[], Any]] = field(default_factory=list)
+    visible: dict[str, Any] = field(default_factory=dict)  # whatever forward, hooks or Functions may change
+    losses: list[Callable[[], Any]] = field(default_factory=list)  # added to that of the model's output
+    holders: list[Callable[[], Any]] = field(default_factory=list)  # containers, emptied after each backward pass
 
     def batch(self, place: int, rows: int) -> dict[str, Any]:
         """The batch of a step, with containers that forward may change if a part does."""
@@ -139,7 +132,6 @@ def list_of_losses(room: Room) -> Part:
 
 
 def dict_of_features(room: Room) -> Part:
-    """Tensors that forward puts into a dictionary, or a number that it counts up there."""
     kept = room.holder(pick(room.draw, dict, OrderedDict, lambda: defaultdict(list)))
     values: list[Callable[[torch.Tensor], Any]] = [lambda h: h, torch.detach, torch.mean, lambda h: [h.clone()]]
     value = pick(room.draw, *values, lambda h: kept().get("h", 0) + 1)
@@ -188,7 +180,6 @@ def forward_hook_that_changes(room: Room) -> Part:
 
 
 def backward_hook(room: Room) -> Part:
-    """Hooks that keep gradients: of a module, of a tensor, of a parameter."""
     layer, kept = room.layer(), room.holder(list)
     way = pick(room.draw, "module", "module before", "tensor", "parameter", "accumulated", "retained")
     if way == "module":
@@ -213,7 +204,6 @@ def backward_hook(room: Room) -> Part:
 
 
 def changed_input(room: Room) -> Part:
-    """Entries of the batch that forward puts in, takes out or exchanges."""
     room.world.model.takes = True
     layer = room.layer()
     changes: list[Callable[[torch.Tensor, dict[str, Any]], Any]] = [
@@ -343,15 +333,10 @@ def cell(room: Room) -> Part:
 
 
 def recurrent(room: Room) -> Part:
-    kind, size, layers = (
-        pick(room.draw, nn.LSTM, nn.GRU, nn.RNN),
-        int(room.draw.integers(1, 40)),
-        pick(room.draw, 1, 1, 2),
-    )
-    made = kind(
-        room.width, size, layers, dropout=0.2 * (layers - 1), bidirectional=flip(room.draw, 0.3), batch_first=True
-    )
-    layer = room.layer(made)
+    kind, size = pick(room.draw, nn.LSTM, nn.GRU, nn.RNN), int(room.draw.integers(1, 40))
+    layers, both = pick(room.draw, 1, 1, 2), flip(room.draw, 0.3)
+    dropout = 0.2 * (layers - 1)
+    layer = room.layer(kind(room.width, size, layers, batch_first=True, dropout=dropout, bidirectional=both))
     out = room.layer(nn.Linear(size, room.width), "out")
     return lambda h, batch: out(layer(torch.stack([h, h * 2], 1))[0][:, -1, :size])
 
@@ -445,7 +430,6 @@ def random_spec(seed: int, without: Collection[str] = ()) -> Spec:
 
 
 def build(spec: Spec) -> World:
-    """A new world of a program; the same one for the same program."""
     with torch.random.fork_rng():
         torch.manual_seed(spec.seed)
         parts: list[Part] = []

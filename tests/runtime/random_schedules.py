@@ -33,11 +33,9 @@ def random_schedule(graph: Graph, seed: int, dropped: float = 0.3, flipped: floa
 
 
 def checkpoint_all(graph: Graph) -> Schedule:
-    """The schedule that computes everything once and keeps it."""
     S = np.arange(graph.n)[:, None] > graph.producer[None, :]
     return Schedule(graph, np.eye(graph.n, dtype=int), S).compact()
 
 
 def solution_of(schedule: Schedule, budget: int = 2**62) -> Solution:
-    """A schedule as a strategy would return it."""
     return Solution(schedule.graph, "test", Status.FEASIBLE, budget, schedule, None, 0.0)

@@ -23,63 +23,53 @@ REFUSED: dict[str, dict[str, Any]] = {
     "mixed precision": {"mp_policy": fsdp.MixedPrecisionPolicy(param_dtype=torch.bfloat16)},
     "parameters on the CPU": {"offload_policy": fsdp.CPUOffloadPolicy(pin_memory=False)},
 }
+WORDS = {
+    **dict.fromkeys(REFUSED, "the model is sharded (fully_shard) with"),
+    "two dimensions": "a mesh of several dimensions (HSDPMeshInfo)",
+    "several modules": "together with other modules",
+    "columns": "in another way than by rows",
+    "divide factor": "set_gradient_divide_factor",
+    "no sync": "set_requires_gradient_sync(True)",
+    "after": "then rematerialize it",
+}
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """What two processes have found, in the order of their ranks."""
     folder = tmp_path_factory.mktemp("sharded")
     run_two(one_of_two, folder)
     return [json.loads((folder / f"found{rank}").read_text()) for rank in range(2)]
 
 
-def test_loss_curves_and_parts_end_equal_to_plain_training_bit_for_bit(found):
+def test_losses_gradients_and_parts_also_of_smaller_batches_are_those_of_plain_training_bit_for_bit(found):
     for one in found:
         assert len(set(one["losses"]["plain"])) > 4
-        assert one["losses"]["remat"] == one["losses"]["plain"]
-        assert one["parts"]["remat"] == one["parts"]["plain"]
-        assert one["gradients"]["remat"] == one["gradients"]["plain"]
+        for what in ("losses", "parts", "gradients", "smaller"):
+            assert one[what]["remat"] == one[what]["plain"]
     assert found[0]["losses"] != found[1]["losses"]  # each has its own examples
 
 
-def test_the_measured_peak_of_each_process_is_within_its_prediction_and_budget(found):
+def test_parts_are_resident_gathers_may_be_repeated_and_the_peak_is_within_its_prediction_and_budget(found):
     for one in found:
-        assert one["budget"] < one["keeping everything"]
         assert 0.97 * one["predicted"] <= one["measured"] <= one["predicted"] <= one["budget"]
-
-
-def test_parts_are_resident_and_collectives_are_operations_that_the_plan_may_repeat(found):
-    for one in found:
         assert one["resident"] == one["bytes of parts"] + 2 * X.nbytes  # the input, and the gradient of the output
-        assert one["groups"] == one["gathers"] == one["scatters"] == 3
-        assert one["gathered"] > one["groups"]  # some are freed, and gathered again
-        assert one["seconds of a gather"] > 0
+        assert one["gathers"] == one["scatters"] == 3
+        assert one["gathered"] > 3  # some are freed, and gathered again
     assert found[0]["digest"] == found[1]["digest"]
 
 
-def test_smaller_batches_may_differ_and_what_only_one_process_plans_anew_is_refused_on_both(found):
+def test_what_only_one_process_plans_anew_or_cannot_plan_is_refused_on_both(found):
     for one in found:
-        assert one["smaller"]["remat"] == one["smaller"]["plain"]
         assert "process 0 begins a step, while process 1 captures and profiles a step" in one["larger"]
         assert "same sizes" in one["larger"]
-
-
-def test_a_process_that_cannot_plan_says_why_and_the_other_does_not_wait(found):
     first, second = (one["failing"] for one in found)
     assert "process 0 captures and profiles a step, while process 1 has failed, and says why" in first
     assert "cannot be captured" in second
 
 
 def test_what_no_plan_has_is_refused_in_words(found):
-    for one in found:
-        for name in REFUSED:
-            assert "the model is sharded (fully_shard) with" in one["refused"][name]
-        assert "a mesh of several dimensions (HSDPMeshInfo)" in one["refused"]["two dimensions"]
-        assert "together with other modules" in one["refused"]["several modules"]
-        assert "in another way than by rows" in one["refused"]["columns"]
-        assert "set_gradient_divide_factor" in one["refused"]["divide factor"]
-        assert "set_requires_gradient_sync(True)" in one["refused"]["no sync"]
-        assert "then rematerialize it" in one["refused"]["after"]
+    for name, words in WORDS.items():
+        assert all(words in one["refused"][name] for one in found), (name, found)
 
 
 def sharded(mesh: Any, **options: Any) -> nn.Module:
@@ -107,18 +97,19 @@ def one_of_two(rank: int, folder: str) -> None:
     models = {"plain": sharded(mesh), "remat": rx.rematerialize(kept, (x,), budget="75%", time_limit=2)}
     planned = models["remat"].rematerialization.plans[0]
     graph, plan = planned.solution.graph, planned.solution.plan
-    found: dict[str, Any] = {"budget": planned.solution.budget, "predicted": plan.peak, "digest": planned.digest}
-    found["keeping everything"] = rx.solve(graph, "100%", "checkpoint-all").peak
-    found["resident"] = graph.resident_bytes
-    found["bytes of parts"] = sum(p.to_local().untyped_storage().nbytes() for p in models["remat"].parameters()) + sum(
-        b.nbytes for b in models["remat"].buffers()
-    )
+    parts = [p.to_local().untyped_storage() for p in models["remat"].parameters()]
     gathers = [k for k, node in enumerate(graph.operations) if node.name.endswith("all_gather")]
-    found["groups"], found["gathers"] = 3, len(gathers)
-    found["scatters"] = sum(node.name.endswith("reduce_scatter") for node in graph.operations)
-    found["gathered"] = sum(isinstance(s, Compute) and s.operation in gathers for s in plan.statements)
-    found["seconds of a gather"] = min(graph.operations[k].implementations[0].cost for k in gathers)
-    found |= {"losses": {}, "parts": {}, "gradients": {}, "smaller": {}, "refused": {}}
+    found: dict[str, Any] = {
+        "budget": planned.solution.budget,
+        "predicted": plan.peak,
+        "digest": planned.digest,
+        "resident": graph.resident_bytes,
+        "bytes of parts": sum(part.nbytes() for part in parts) + sum(b.nbytes for b in models["remat"].buffers()),
+        "gathers": len(gathers),
+        "scatters": sum(node.name.endswith("reduce_scatter") for node in graph.operations),
+        "gathered": sum(isinstance(s, Compute) and s.operation in gathers for s in plan.statements),
+        **{name: {} for name in ("losses", "parts", "gradients", "smaller", "refused")},
+    }
     for name, model in models.items():
         torch.manual_seed(rank)
         train(found, name, model, x)
@@ -162,22 +153,23 @@ def local(tensor: Any) -> torch.Tensor:
 
 
 def refuse(words: dict[str, str], mesh: Any, trained: Any, x: torch.Tensor) -> None:
-    for name, options in REFUSED.items():
-        words[name] = words_of(lambda options=options: rx.rematerialize(sharded(mesh, **options), (x,), budget="75%"))
     parts: list[nn.Module] = [nn.Linear(WIDTH, 4), nn.Linear(4, 4)]
     fsdp.fully_shard(parts, mesh=mesh)
-    several = nn.Sequential(*parts)
     both = torch.distributed.device_mesh.init_device_mesh("cpu", (1, 2), mesh_dim_names=("copies", "parts"))
-    words["two dimensions"] = words_of(lambda: rx.rematerialize(sharded(both), (x,), budget="75%"))
-    words["several modules"] = words_of(lambda: rx.rematerialize(several, (x,), budget="75%"))
-    whole = rx.rematerialize(nn.Sequential(nn.Linear(WIDTH, 4)), (x,), budget="100%")
-    words["after"] = words_of(lambda: fsdp.fully_shard(whole, mesh=mesh))
     columns = nn.Linear(WIDTH, 4)
     fsdp.fully_shard(columns, mesh=mesh, shard_placement_fn=lambda p: Shard(p.ndim - 1))
-    words["columns"] = words_of(lambda: rx.rematerialize(columns, (x,), budget="75%"))
-    divided = sharded(mesh)
-    divided.set_gradient_divide_factor(4.0)  # type: ignore[operator]
-    words["divide factor"] = words_of(lambda: rx.rematerialize(divided, (x,), budget="75%"))
+    divided: Any = sharded(mesh)
+    divided.set_gradient_divide_factor(4.0)
+    models = {name: sharded(mesh, **options) for name, options in REFUSED.items()} | {
+        "two dimensions": sharded(both),
+        "several modules": nn.Sequential(*parts),
+        "columns": columns,
+        "divide factor": divided,
+    }
+    for name, model in models.items():
+        words[name] = words_of(lambda model=model: rx.rematerialize(model, (x,), budget="75%"))
+    whole = rx.rematerialize(nn.Sequential(nn.Linear(WIDTH, 4)), (x,), budget="100%")
+    words["after"] = words_of(lambda: fsdp.fully_shard(whole, mesh=mesh))
     trained.set_requires_gradient_sync(False)
     words["no sync"] = words_of(lambda: trained(x))
 

@@ -1,10 +1,9 @@
-"""What surrounds a step belongs to its plan, or is refused: modes, hooks, transforms, and shared parametrizations."""
+"""What surrounds a step belongs to its plan or is refused: modes, hooks, transforms, weights, settings of kernels."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +15,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import remat_explorer as rx
+from remat_explorer.capture import profiling
+from remat_explorer.capture.profile_cache import machine_of
 from remat_explorer.errors import ExecutionError
+from tests.runtime.kinds_of_models import Made
+from tests.runtime.step_outcomes import Operators, assert_same, step_of
 
 X = torch.linspace(-1, 1, 20).reshape(5, 4)
 
@@ -29,27 +32,17 @@ class Doubling(TorchFunctionMode):
         return 2 * result if func is nn.functional.linear else result
 
 
-class Seeing(TorchDispatchMode):
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return func(*args, **(kwargs or {}))
-
-
 class Noise(nn.Module):
     def forward(self, weight: torch.Tensor) -> torch.Tensor:
         return weight + torch.randn_like(weight)
 
 
-class Twice(nn.Module):
+def twice(parametrization: nn.Module | None = None) -> nn.Module:
     """One parametrized layer that forward uses twice."""
-
-    def __init__(self, parametrization: nn.Module | None = None) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.layer = nn.Linear(4, 4)
-        parametrize.register_parametrization(self.layer, "weight", parametrization or Noise())
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layer(torch.tanh(self.layer(x)))
+    torch.manual_seed(0)
+    model: Any = Made(lambda s, x: s.layer(torch.tanh(s.layer(x))), layer=nn.Linear(4, 4))
+    parametrize.register_parametrization(model.layer, "weight", parametrization or Noise())
+    return model
 
 
 def plain() -> nn.Module:
@@ -61,117 +54,87 @@ def trained(model: nn.Module, **options: Any) -> nn.Module:
     return rx.rematerialize(model, (X,), budget="110%", **options)
 
 
-def step_of(
-    model: nn.Module, run: Callable[..., torch.Tensor], around: Callable[[], AbstractContextManager[Any]] = nullcontext
-) -> list[torch.Tensor]:
-    """Output, gradients and random state of a step."""
-    torch.manual_seed(3)
-    with around():
-        output = run(X)
-    output.square().sum().backward()
-    found = [output.detach(), *(p.grad for p in model.parameters() if p.grad is not None), torch.get_rng_state()]
-    model.zero_grad()
-    return found
-
-
-def assert_equal(plain: list[torch.Tensor], found: list[torch.Tensor]) -> None:
-    assert all(torch.equal(*pair) for pair in zip(plain, found, strict=True))
-
-
-def test_weights_that_a_person_shares_between_calls_are_refused_at_the_second_call():
-    model = trained(Twice())
+def test_cached_weights_of_another_call_are_refused():
+    one = twice()
+    model = trained(one)
     with parametrize.cached():
         model(X)
         with pytest.raises(ExecutionError, match=r"enter cached\(\) anew for each call"):
             model(X)
         with torch.no_grad(), pytest.raises(ExecutionError, match="keeps parametrized weights for all calls in it"):
             model(X)
-
-
-def test_weights_that_another_call_has_made_before_are_refused():
-    plain_model = Twice()
-    model = trained(plain_model)
     with parametrize.cached():
-        plain_model(X)
+        one(X)
         with pytest.raises(ExecutionError, match="was called before"):
             model(X)
 
 
-@pytest.mark.parametrize("parametrization", [Noise, parametrizations._SpectralNorm, None])
+@pytest.mark.parametrize("parametrization", [Noise, parametrizations._SpectralNorm])
 def test_one_call_has_one_weight_as_in_plain_pytorch(parametrization):
     """The advice: `cached` entered for each call, in which forward uses a layer twice."""
-    model = Twice(parametrization(torch.randn(4, 4)) if parametrization is parametrizations._SpectralNorm else None)
+    model = twice(parametrization(torch.randn(4, 4)) if parametrization is not Noise else Noise())
     planned = trained(model)  # outside of it; the first step plans for what is around it
     for _ in range(2):
         before = [buffer.clone() for buffer in model.buffers()]
-        expected = step_of(model, model, parametrize.cached)
+        expected = step_of(model, X, around=parametrize.cached)
         for buffer, content in zip(model.buffers(), before, strict=True):
             buffer.copy_(content)
-        assert_equal(expected, step_of(model, planned, parametrize.cached))
+        assert_same(step_of(planned, X, around=parametrize.cached), expected)
     with pytest.raises(ExecutionError, match=r"parametrize.cached\(\) is off, but the plan was made with on"):
         planned(X)
 
 
-def test_planning_leaves_no_tensor_in_the_weights_that_a_person_shares():
-    model = Twice()
+def test_planning_leaves_no_tensor_among_cached_weights_and_other_models_are_called_as_often_as_wanted():
+    model, other = twice(), plain()
+    planned = trained(other)
     with parametrize.cached():
         trained(model)
-        assert not parametrize._cache
         rx.capture(model, (X,))
         assert not parametrize._cache
+        for _ in range(2):
+            assert torch.equal(planned(X), other(X))
 
 
-def test_a_model_without_parametrizations_may_be_called_twice():
-    model = plain()
-    planned = trained(model)
-    with parametrize.cached():
-        assert torch.equal(planned(X), model(X))
-        assert torch.equal(planned(X), model(X))
+@pytest.fixture(scope="module")
+def planned() -> Any:
+    made: Any = trained(plain())
+    made(X)  # what differs in the first step is planned anew
+    return made
 
 
-def test_a_function_mode_around_a_step_is_refused_and_one_in_forward_is_not():
-    planned = trained(plain())
+def test_a_function_mode_around_a_step_is_refused_and_one_in_forward_is_not(planned):
     with Doubling(), pytest.raises(ExecutionError, match=r"the TorchFunctionMode 'Doubling' is on around the step"):
         planned(X)
     with Doubling(), pytest.raises(ExecutionError, match="enter it in forward"):
         trained(plain())
 
-    class Within(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = plain()
+    def within(self: Any, x: torch.Tensor) -> torch.Tensor:
+        with Doubling():
+            return self.net(x)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            with Doubling():
-                return self.net(x)
-
-    model = Within()
-    assert_equal(step_of(model, model), step_of(model, trained(model)))
+    model = Made(within, net=plain())
+    assert_same(step_of(trained(model), X), step_of(model, X))
 
 
-def test_hooks_on_saved_tensors_are_refused_and_those_of_pytorch_are_not():
-    model = plain()
-    planned = trained(model)
+def test_hooks_on_saved_tensors_are_refused_and_those_of_pytorch_are_not(planned):
+    model = planned.rematerialization.model
     with torch.autograd.graph.saved_tensors_hooks(torch.Tensor.half, torch.Tensor.float):
         with pytest.raises(ExecutionError, match="'half' would not be called for what forward saves"):
             planned(X)
-        lossy = model(X).sum()  # the advice
-    lossy.backward()
+        model(X).sum().backward()  # the advice
     model.zero_grad()
     around = torch.autograd.graph.save_on_cpu
-    assert_equal(step_of(model, model, around), step_of(model, planned, around))
+    assert_same(step_of(planned, X, around=around), step_of(model, X, around=around))
 
 
-def test_transforms_of_functions_are_refused():
-    planned = trained(plain())
+def test_transforms_of_functions_are_refused(planned):
     for transformed in (torch.func.grad(lambda x: planned(x).sum()), torch.func.vmap(planned)):
         with pytest.raises(ExecutionError, match=r"a transform of torch.func \(grad, vmap, jvp\) is around the step"):
             transformed(X)
 
 
-def test_forward_mode_derivatives_are_refused_where_there_are_any():
-    model = plain()
-    planned = trained(model)
+def test_forward_mode_derivatives_are_refused_where_there_are_any(planned):
+    model = planned.rematerialization.model
     with forward_ad.dual_level():
         assert torch.equal(planned(X), model(X))
         with pytest.raises(ExecutionError, match=r"a tangent of torch.autograd.forward_ad, which a plan would lose"):
@@ -179,18 +142,16 @@ def test_forward_mode_derivatives_are_refused_where_there_are_any():
         assert forward_ad.unpack_dual(model(forward_ad.make_dual(X, X))).tangent is not None  # the advice
 
 
-def test_a_dispatch_mode_around_a_step_is_told_that_it_sees_the_plan():
-    model = plain()
-    planned = trained(model)
-    planned(X)
-    with Seeing(), pytest.warns(UserWarning, match="'Seeing' is on around the step: it sees the operations of") as told:
+def test_a_dispatch_mode_around_a_step_is_told_that_it_sees_the_plan(planned):
+    with (
+        Operators(),
+        pytest.warns(UserWarning, match="'Operators' is on around the step: it sees the operations of") as told,
+    ):
         output = planned(X)
     assert told[0].filename == __file__
-    assert torch.equal(output, model(X))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with torch.device("cpu"):
-            planned(X)
+    assert torch.equal(output, planned.rematerialization.model(X))
+    with warnings.catch_warnings(action="error"), torch.device("cpu"):
+        planned(X)
 
 
 def test_a_precision_set_for_one_backend_is_no_error():
@@ -200,9 +161,75 @@ def test_a_precision_set_for_one_backend_is_no_error():
     planned = trained(model)
     try:
         backends.mkldnn.matmul.fp32_precision = "bf16"
-        expected = step_of(model, model)
-        assert_equal(expected, step_of(model, planned))  # the first step plans for what is around it
+        assert_same(step_of(planned, X), step_of(model, X))  # the first step plans for what is around it
     finally:
         backends.mkldnn.matmul.fp32_precision = before
     with pytest.raises(ExecutionError, match="precision"):
         planned(X)
+
+
+CUDNN: Any = torch.backends.cudnn
+Settings = tuple[bool, bool, bool]
+
+
+def settings() -> Settings:
+    return CUDNN.benchmark, CUDNN.deterministic, CUDNN.allow_tf32
+
+
+@pytest.fixture(params=[(True, False, False), (False, False, True)])
+def chosen(request) -> Iterator[Settings]:
+    before = settings()
+    CUDNN.benchmark, CUDNN.deterministic, CUDNN.allow_tf32 = request.param
+    yield request.param
+    found = settings()
+    CUDNN.benchmark, CUDNN.deterministic, CUDNN.allow_tf32 = before
+    assert found == request.param  # whatever runs puts them back
+
+
+class Watch(TorchDispatchMode):
+    """The settings at each sine and at each of its gradients, by whatever road they run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Settings] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.ops.aten.sin.default, torch.ops.aten.cos.default):
+            self.seen.append(settings())
+        return func(*args, **(kwargs or {}))
+
+
+def sine() -> tuple[nn.Module, torch.Tensor]:
+    return Made(lambda self, x: self.layer(x).sin().mean(), layer=nn.Linear(8, 8)), torch.ones(4, 8)
+
+
+def test_training_and_its_profile_run_with_what_the_person_has_set_for_cudnn(chosen, monkeypatch):
+    monkeypatch.setattr(profiling, "load_profile", lambda key, implementations, values: None)
+    run, profiled = profiling.ProfilingRun.timed, []
+    monkeypatch.setattr(
+        profiling.ProfilingRun, "timed", lambda self, registers: profiled.append(settings()) or run(self, registers)
+    )
+    model, x = sine()
+    planned: Any = rx.rematerialize(model, (x,), budget="100%")
+    assert set(profiled) == {chosen}
+    with Watch() as watch:
+        planned(x).backward()
+    assert watch.seen == [chosen, chosen]  # forward and backward
+
+
+def test_a_comparison_sets_exact_kernels_on_both_sides_and_puts_the_settings_back(chosen):
+    model, x = sine()
+    graph = rx.profile(rx.capture(model, (x,)), model, (x,), device="cpu", refresh=True)
+    solution = rx.solve(graph, "100%", strategy="checkpoint-all")
+    with Watch() as watch:
+        rx.measure(solution, model, (x,), device="cpu", repeats=1)
+    assert len(watch.seen) > 4
+    assert set(watch.seen) == {(False, True, chosen[2])}
+
+
+@pytest.mark.parametrize("name", ["benchmark", "deterministic", "allow_tf32"])
+def test_each_setting_is_in_the_key_of_a_profile_on_cuda(name, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "GPU")
+    here = machine_of(torch.device("cuda"))
+    monkeypatch.setattr(CUDNN, name, not getattr(CUDNN, name))
+    assert machine_of(torch.device("cuda")) != here

@@ -1,9 +1,8 @@
-"""Trainer of transformers trains a rematerialized model as it is, to the losses and weights of plain training."""
+"""Trainer of transformers and LoRA of peft train a rematerialized model as it is, to the weights of plain training."""
 
 from __future__ import annotations
 
 import copy
-import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,14 @@ import pytest
 import torch
 
 import remat_explorer as rx
-from remat_explorer.errors import ExecutionError
+from remat_explorer.runtime.peers import policy_loader
 from tests.runtime.language_model import Examples, batch, equal_weights, llama, needed
+from tests.runtime.policies.test_policy import by_hand
 from tests.thorough import thorough_but
 
 transformers = needed("transformers")
 needed("accelerate")
+peft = needed("peft")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -35,62 +36,47 @@ def trained(untouched: Any) -> Any:
 
 
 def trainer(model: Any, folder: Path, **options: Any) -> Any:
-    """Trainer with two examples in a batch."""
     settings = {"output_dir": str(folder), "max_steps": 2, "per_device_train_batch_size": 2, "logging_steps": 1}
     settings |= {"use_cpu": True, "disable_tqdm": True, "report_to": [], "save_strategy": "no"}
     arguments = transformers.TrainingArguments(**settings | options)
     return transformers.Trainer(model=model, args=arguments, train_dataset=Examples(), eval_dataset=Examples())
 
 
-def history(one: Any) -> list[tuple[Any, ...]]:
-    """What a Trainer has logged, but for times."""
-    return [tuple(entry.get(name) for name in ("loss", "grad_norm", "eval_loss")) for entry in one.state.log_history]
-
-
-class Steps(transformers.TrainerCallback):
-    """Notes which steps it was told of."""
-
-    def __init__(self, steps: list[int]) -> None:
-        self.steps = steps
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.steps.append(state.global_step)
+def assert_trained_alike(plain: Any, trained: Any, folder: Path, *, collate: Any = None, **options: Any) -> None:
+    """Losses, norms of gradients and weights of both are equal after training; folders are "0" and "1"."""
+    logged = []
+    for place, model in enumerate((plain, trained)):
+        run = trainer(model, folder / str(place), **options)
+        if collate is not None:
+            run.data_collator, run.train_dataset = collate, [Examples()[index] for index in (0, 1, 2, 3, 2, 1, 4)]
+        run.train()
+        names = ("loss", "grad_norm", "eval_loss")
+        logged.append([[entry.get(name) for name in names] for entry in run.state.log_history])
+    assert logged[0] == logged[1]
+    assert equal_weights(plain, trained)
 
 
 def test_losses_weights_and_checkpoints_are_those_of_plain_training(trained, tmp_path):
     options = {"max_steps": 4, "gradient_accumulation_steps": 2, "eval_strategy": "steps", "eval_steps": 2}
     options |= {"save_strategy": "steps", "save_steps": 2, "per_device_eval_batch_size": 5}
     plain = llama()
-    runs = [trainer(one, tmp_path / name, **options) for one, name in ((plain, "plain"), (trained, "trained"))]
-    steps: list[int] = []
-    for run in runs:
-        run.add_callback(Steps(steps))
-        run.train()
-    assert steps == [1, 2, 3, 4] * 2
-    assert history(runs[0]) == history(runs[1])
-    assert equal_weights(plain, trained)
+    assert_trained_alike(plain, trained, tmp_path, **options)
     assert not equal_weights(plain, llama())
     assert len(trained.rematerialization.plans) == 1
-    saved = tmp_path / "trained" / "checkpoint-2"
+    saved = tmp_path / "1" / "checkpoint-2"
     assert json.loads((saved / "config.json").read_text())["architectures"] == ["LlamaForCausalLM"]
-    loaded = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "trained" / "checkpoint-4")
-    assert equal_weights(plain, loaded)
+    assert equal_weights(plain, transformers.LlamaForCausalLM.from_pretrained(tmp_path / "1" / "checkpoint-4"))
     trained.load_state_dict(llama().state_dict())
     trainer(trained, tmp_path / "again", **options).train(resume_from_checkpoint=str(saved))
     assert equal_weights(plain, trained)
 
 
-AROUND = [{"label_smoothing_factor": 0.1}, {"bf16": True}, {"gradient_checkpointing": True}]
+AROUND = [("label_smoothing_factor", 0.1), ("bf16", True), ("gradient_checkpointing", True)]
 
 
-@pytest.mark.parametrize("options", thorough_but(AROUND, {"bf16": True}), ids=["smoothing", "bf16", "checkpoints"])
-def test_what_trainer_puts_around_the_model_is_planned_in_the_first_step(options, trained, tmp_path):
-    plain = llama()
-    runs = [trainer(one, tmp_path, **options) for one in (plain, trained)]
-    for run in runs:
-        run.train()
-    assert history(runs[0]) == history(runs[1])
-    assert equal_weights(plain, trained)
+@pytest.mark.parametrize(("option", "value"), thorough_but(AROUND, AROUND[1]))
+def test_what_trainer_puts_around_the_model_is_planned_in_the_first_step(option, value, trained, tmp_path):
+    assert_trained_alike(llama(), trained, tmp_path, **{option: value})
     assert len(trained.rematerialization.plans) == 1
 
 
@@ -104,48 +90,66 @@ def test_a_loaded_model_is_planned_for_training_though_it_comes_in_evaluation_mo
     assert torch.equal(plain.eval()(**batch()).logits, trained.eval()(**batch()).logits)
 
 
-def test_the_number_of_labels_may_be_a_number_or_a_tensor_and_another_one_in_every_step(trained):
-    plain = llama()
-    for count in (20, torch.tensor(23), 7):
-        losses = [one(**batch(), num_items_in_batch=count).loss for one in (plain, trained)]
-        assert torch.equal(*losses)
-        losses[1] *= 1
-        for loss in losses:
-            loss.backward()
-    for mine, theirs in zip(trained.parameters(), plain.parameters(), strict=True):
-        assert torch.equal(mine.grad, theirs.grad)
-    assert len(trained.rematerialization.plans) == 1
-    with pytest.raises(ExecutionError, match="input 'num_items_in_batch' is missing, with which the plan was made"):
-        trained(**batch())
-
-
 @pytest.mark.thorough
 def test_shorter_batches_and_a_smaller_last_one_follow_from_the_largest_that_was_given(trained, tmp_path):
     def cut(examples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
         longest = max(int(example["attention_mask"].sum()) for example in examples)
         return {name: torch.stack([example[name] for example in examples])[:, :longest] for name in batch()}
 
-    plain = llama()
-    options = {"max_steps": 4, "dataloader_drop_last": False}
-    runs = [trainer(one, tmp_path, **options) for one in (plain, trained)]
-    for run in runs:
-        run.data_collator, run.train_dataset = cut, [Examples()[index] for index in (0, 1, 2, 3, 2, 1, 4)]
-        run.train()
-    assert history(runs[0]) == history(runs[1])
-    assert equal_weights(plain, trained)
+    assert_trained_alike(llama(), trained, tmp_path, collate=cut, max_steps=4, dataloader_drop_last=False)
     shapes = {tuple(plan.signature.leaves[0].shape) for plan in trained.rematerialization.plans}
     assert len(shapes) >= 3
     assert trained.rematerialization.first.signature.leaves[0].shape == (2, 16)
 
 
-def test_what_differs_later_is_refused(trained):
-    trained(**batch())
-    with torch.autocast("cpu", torch.bfloat16), pytest.raises(ExecutionError, match="autocast is on for cpu in"):
-        trained(**batch())
+def assert_equal_gradients_of_adapters(mine: Any, theirs: Any, **others: Any) -> None:
+    found: list[dict[str, Any]] = []
+    for model in (mine, theirs):
+        model.zero_grad()
+        torch.manual_seed(3)
+        model(**batch(), **others).loss.backward()
+        found.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+    assert found[0].keys() == found[1].keys()
+    assert all("lora" in key and torch.equal(gradient, found[1][key]) for key, gradient in found[0].items())
 
 
-def test_the_class_and_the_instance_show_the_parameters_of_forward(trained):
-    own = inspect.signature(trained.rematerialization.model.forward)
-    assert inspect.signature(trained.forward) == own
-    assert list(inspect.signature(type(trained).forward).parameters) == ["self", *own.parameters]
-    assert (type(trained).__name__, trained._get_name()) == ("LlamaForCausalLM", "LlamaForCausalLM")
+def lora(**options: Any) -> tuple[Any, Any, Any]:
+    """Adapters, the model that has them, and one that is planned."""
+    settings = {"r": 2, "init_lora_weights": False, "task_type": "CAUSAL_LM"}
+    adapters = peft.LoraConfig(**settings, target_modules=["q_proj", "v_proj"], **options)
+    plain = peft.get_peft_model(llama(), adapters)
+    return adapters, plain, rx.rematerialize(copy.deepcopy(plain), (), batch(), budget="90%", time_limit=5)
+
+
+def test_adapters_get_the_gradients_of_plain_training_and_are_saved_and_merged_as_before(tmp_path):
+    _, plain, trained = lora(lora_dropout=0.1)
+    assert trained.rematerialization.solution.schedule.recomputations > 0
+    assert_equal_gradients_of_adapters(trained, plain)
+    trained.save_pretrained(tmp_path)
+    with torch.no_grad():
+        assert equal_weights(plain, peft.PeftModel.from_pretrained(llama(), tmp_path))
+        for parameter in (*plain.parameters(), *trained.parameters()):
+            if parameter.requires_grad:
+                parameter += 1
+    assert_equal_gradients_of_adapters(trained, plain)  # saving has not changed the model
+    with trained.disable_adapter(), torch.no_grad():
+        assert torch.equal(trained.eval()(**batch()).logits, llama().eval()(**batch()).logits)
+    merged = trained.merge_and_unload()
+    assert type(merged) is transformers.LlamaForCausalLM
+    assert equal_weights(merged, plain.merge_and_unload())
+
+
+def test_an_adapter_that_the_loop_adds_before_its_first_step_is_planned_with():
+    adapters, plain, trained = lora()
+    torch.manual_seed(1)
+    for model in (plain, trained):  # as trl's DPOTrainer does, which compares with it and switches off the cache
+        model.add_adapter("ref", adapters)
+    assert_equal_gradients_of_adapters(trained, plain, use_cache=False)
+
+
+def test_a_model_with_checkpoints_of_a_policy_is_taken_as_it_is(tmp_path):
+    changed = llama()
+    graph = rx.capture(llama(), (), batch(), contract=False)
+    policy = by_hand(graph, {"model.layers.0.self_attn": [], "model.layers.0.mlp": [0]})
+    policy_loader.apply_policy(changed, policy.save(tmp_path / "policy.json"))
+    assert_trained_alike(llama(), changed, tmp_path)

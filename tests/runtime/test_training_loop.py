@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +12,15 @@ import torch
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn import functional
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
 import remat_explorer as rx
 from remat_explorer.capture.memory_meter import CpuMeter
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime import gradient_handover
+from tests.runtime.kinds_of_models import Made
+from tests.runtime.random_schedules import random_schedule, solution_of
+from tests.runtime.step_outcomes import Operators
 from tests.runtime.two_processes import run_two
 from tests.thorough import thorough_but
 
@@ -48,41 +48,34 @@ def tightest() -> rx.Solution:
 Loop = Callable[[nn.Module, int], None]
 
 
+def cross_entropy(model: nn.Module) -> torch.Tensor:
+    return functional.cross_entropy(model(torch.randn_like(X)), Y)
+
+
+def sgd(model: nn.Module, momentum: float = 0.0) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=momentum)
+
+
 def plainly(model: nn.Module, steps: int) -> None:
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    optimizer = sgd(model, momentum=0.9)
     for _ in range(steps):
         optimizer.zero_grad()
-        functional.cross_entropy(model(torch.randn_like(X)), Y).backward()
+        cross_entropy(model).backward()
         optimizer.step()
 
 
-def accumulating_and_clipping(model: nn.Module, steps: int) -> None:
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    for step in range(steps):
-        functional.cross_entropy(model(torch.randn_like(X)), Y).backward()
-        if step % 2:
-            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=False)
-
-
 def scaling(model: nn.Module, steps: int) -> None:
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
+    optimizer, scaler = sgd(model), torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
     for _ in range(steps):
         optimizer.zero_grad()
-        scaler.scale(functional.cross_entropy(model(torch.randn_like(X)), Y)).backward()
+        scaler.scale(cross_entropy(model)).backward()
         scaler.step(optimizer)
         scaler.update()
 
 
 def evaluating_between(model: nn.Module, steps: int) -> None:
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for _ in range(steps):
-        model.train()
-        optimizer.zero_grad()
-        functional.cross_entropy(model(torch.randn_like(X)), Y).backward()
-        optimizer.step()
+        plainly(model, 1)
         model.eval()
         with torch.no_grad():
             model(torch.randn(3, 3, 16, 16))
@@ -92,18 +85,9 @@ def evaluating_between(model: nn.Module, steps: int) -> None:
             model(X)  # updates the running statistics, as in plain PyTorch
 
 
-def two_forward_passes(model: nn.Module, steps: int) -> None:
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        first, second = model(torch.randn_like(X)), model(torch.randn_like(X))
-        (functional.cross_entropy(first, Y) + functional.mse_loss(second, first.detach())).backward()
-        optimizer.step()
-
-
 def smaller_batches(model: nn.Module, steps: int) -> None:
     """What a DataLoader gives that does not drop its last batch; two sizes meet before one backward pass."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    optimizer = sgd(model)
     for _ in range(steps):
         for images, labels in DataLoader(TensorDataset(torch.randn(15, 3, 16, 16), Y.repeat(2)[:15]), batch_size=8):
             optimizer.zero_grad()
@@ -114,24 +98,11 @@ def smaller_batches(model: nn.Module, steps: int) -> None:
         optimizer.step()
 
 
-def gradients_by_hand(model: nn.Module, steps: int) -> None:
-    parameters = list(model.parameters())
-    for _ in range(steps):
-        loss = functional.cross_entropy(model(torch.randn_like(X)), Y)
-        with torch.no_grad():
-            for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-                parameter -= 0.01 * gradient
-
-
 LOOPS: dict[str, tuple[Loop, int]] = {
-    "ten steps": (plainly, 10),
     "fifty steps": (plainly, 50),
-    "accumulation and clipping": (accumulating_and_clipping, 6),
     "gradient scaler": (scaling, 5),
-    "evaluation between steps": (evaluating_between, 4),
-    "two forward passes before one backward pass": (two_forward_passes, 3),
+    "evaluation between steps": (evaluating_between, 3),
     "smaller batches": (smaller_batches, 2),
-    "torch.autograd.grad": (gradients_by_hand, 3),
 }
 
 
@@ -156,7 +127,7 @@ def test_weights_buffers_and_random_state_end_equal(name, tightest):
 def test_steps_of_a_loop_keep_to_the_budget_with_any_smaller_batch(tightest):
     model = network()
     trained = rx.rematerialize(model, (X,), solution=tightest)
-    for count in (8, 8, 7, 6, 4, 1):
+    for count in (8, 8, 7, 1):
         for parameter in model.parameters():
             parameter.grad = None
         planned = trained.rematerialization
@@ -168,7 +139,7 @@ def test_steps_of_a_loop_keep_to_the_budget_with_any_smaller_batch(tightest):
         assert resident + meter.readings[0].highest <= (planned.solution.peak or 0) <= tightest.budget, count
         if count == 8:
             assert resident + meter.readings[0].highest >= 0.99 * tightest.peak
-    assert len(planned.plans) == 5
+    assert len(planned.plans) == 3
 
 
 def test_two_processes_of_distributed_data_parallel_end_with_the_weights_of_plain_training(tmp_path):
@@ -177,30 +148,20 @@ def test_two_processes_of_distributed_data_parallel_end_with_the_weights_of_plai
     plain, first, second = (torch.load(tmp_path / name, weights_only=True) for name in ("plain0", "remat0", "remat1"))
     for key, content in plain.items():
         assert torch.equal(content, first[key]), key
-        if "running" not in key:  # each process has its own examples, so its own statistics
-            assert torch.equal(content, second[key]), key
+        # each process has its own examples, so its own statistics
+        assert "running" in key or torch.equal(content, second[key]), key
     for sent in (torch.load(tmp_path / f"sent{rank}", weights_only=True) for rank in range(2)):
         assert len(sent) > 2
         assert sent[0] < 0.3  # of the backward pass's operations, when the first bucket was sent
         assert sent == sorted(sent)
 
 
-class Calls(TorchDispatchMode):
-    """Counts operations, and notes how many there were when a bucket was sent."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-        self.sent: list[int] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += 1
-        return func(*args, **(kwargs or {}))
+SENT: list[int] = []  # how many operators had run when a bucket was sent
 
 
 def send(calls, bucket):
     """As DistributedDataParallel, which looks at annotations, sends a bucket by itself."""
-    calls.sent.append(calls.count)
+    SENT.append(len(calls.ran))
     return default_hooks.allreduce_hook(torch.distributed.group.WORLD, bucket)  # type: ignore[arg-type]
 
 
@@ -213,8 +174,10 @@ def distributed(rank: int, folder: str) -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.2), nn.Flatten())
     model.append(nn.Linear(8 * 14 * 14, 10))
     models: dict[str, Any] = {"plain": copy.deepcopy(model)}
-    models["remat"] = rx.rematerialize(model, (X,), budget="95%", time_limit=5)
-    calls, parallel = Calls(), nn.Module()
+    schedule = random_schedule(rx.capture(model, (X,)), 0, dropped=0.5, flipped=0.0)
+    assert schedule.recomputations > 0
+    models["remat"] = rx.rematerialize(model, (X,), solution=solution_of(schedule))
+    calls, parallel = Operators(), nn.Module()
     for name, one in models.items():
         parallel = nn.parallel.DistributedDataParallel(one, bucket_cap_mb=1e-4)
         parallel.register_comm_hook(calls, send)
@@ -222,30 +185,21 @@ def distributed(rank: int, folder: str) -> None:
         plainly(parallel, 4)
         torch.save(parallel.module.state_dict(), f"{folder}/{name}{rank}")
     loss = functional.cross_entropy(parallel(X), Y)
-    calls.sent.clear()
+    SENT.clear()
     with calls:
         loss.backward()
-    torch.save([count / calls.count for count in calls.sent], f"{folder}/sent{rank}")
-    Path(folder, f"done{rank}").touch()
-    while not all(Path(folder, f"done{other}").exists() for other in range(2)):
-        time.sleep(0.05)
-    # not by the way of gloo's destructor, which may wait, while it holds Python's lock, for a thread that waits for the
-    # lock (torch 2.13)
-    os._exit(0)
+    torch.save([count / len(calls.ran) for count in SENT], f"{folder}/sent{rank}")
+    torch.distributed.barrier()
+    os._exit(0)  # not by the way of gloo's destructor, which may wait for a thread that waits for Python's lock
 
 
 def test_not_a_number_under_anomaly_detection_leads_to_the_operator():
-    class Root(nn.Linear):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return (super().forward(x) * 0).sqrt().sum()
-
-    model, x = Root(4, 4), torch.ones(3, 4)
+    model, x = Made(lambda self, x: (self.layer(x) * 0).sqrt().sum(), layer=nn.Linear(4, 4)), torch.ones(3, 4)
     planned = rx.rematerialize(model, (x,), budget="100%")
     planned(x).backward()  # as plain PyTorch does without anomaly detection
+    words = r"'layer\.(weight|bias)' has NaN.*with the model that was given .*names the op"
     with torch.autograd.detect_anomaly():
-        with pytest.raises(
-            ExecutionError, match=r"'(weight|bias)' has NaN.*with the model that was given .*names the op"
-        ):
+        with pytest.raises(ExecutionError, match=words):
             planned(x).backward()
         with pytest.raises(RuntimeError, match="MulBackward0"):
             model(x).backward()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from torch.multiprocessing.spawn import spawn
 
-SECONDS = 180
+SECONDS = 600
 
 
 def run_two(work: Callable[[int, str], None], folder: Path) -> None:

@@ -9,6 +9,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.solvers import STRATEGIES
 from remat_explorer.solvers.method import Candidate
 from remat_explorer.solvers.methods.chen import require_chain
+from tests.solvers.helpers import present
 
 ON_CHAINS = ("griewank", "chen-sqrt-n", "chen-greedy")
 OF_PYTORCH = ("checkpoint-sequential", "pytorch-budget", "sac-milp")  # they have tests of their own
@@ -19,9 +20,7 @@ WITHOUT_BUDGET = tuple(
 
 def candidates_of(strategy: str, graph: Graph, **options: Any) -> list[Candidate]:
     """All schedules of a method."""
-    candidates = STRATEGIES[strategy].candidates
-    assert candidates is not None
-    return list(candidates(graph, **options))
+    return list(present(STRATEGIES[strategy].candidates)(graph, **options))
 
 
 def suited(graph: Graph) -> list[str]:

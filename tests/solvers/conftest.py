@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remat_explorer.graph import Graph, Value, operation
+from remat_explorer.graph import Graph
 from tests.search_fixtures import compiled_search  # noqa: F401
 from tests.solvers import random_graphs
+from tests.solvers.helpers import simple_graph
 
 DATA = Path(__file__).parent.parent / "data"
 
@@ -31,18 +34,23 @@ def captured():
     return lambda name: Graph.load(str(DATA / "captured" / f"{name}.json"))
 
 
+@pytest.fixture
+def thread() -> Iterator[ThreadPoolExecutor]:
+    """An executor with one thread of this process."""
+    with ThreadPoolExecutor(1) as executor:
+        yield executor
+
+
+@pytest.fixture(scope="session")
+def residual() -> Graph:
+    """A small network, captured with all kinds of implementations and profiled once."""
+    return Graph.load(str(DATA / "ablation" / "residual.json"))
+
+
 @pytest.fixture(scope="session")
 def small_graph():
     """Builder of a graph with one output per operation from an entry of exact_small_graphs.json."""
-
-    def build(entry: dict[str, Any]) -> Graph:
-        names = [f"v{k}" for k in range(len(entry["cost"]))]
-        values = tuple(Value(name, size) for name, size in zip(names, entry["mem"], strict=True))
-        rows = enumerate(zip(names, entry["deps"], entry["cost"], strict=True))
-        operations = tuple(operation(name, "forward", reads, [k], cost) for k, (name, reads, cost) in rows)
-        return Graph(entry["graph"], values, operations)
-
-    return build
+    return lambda entry: simple_graph(entry["deps"], entry["mem"], entry["cost"], name=entry["graph"])
 
 
 @pytest.fixture(scope="session")

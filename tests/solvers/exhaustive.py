@@ -2,12 +2,13 @@
 
 It shares nothing with the package's solvers: no liveness, no groups of values, no integer program. A search walks from
 operation to operation, may free any value at any time, and takes over a storage where an operation can. The order of
-the search is A*: cost so far, and the cost of what has not run even once, which no run can save.
+the search is A*: cost so far, and the least cost of what has not run even once, which no run can save.
 
 Three classes of runs, each with an optimum of its own:
 
-* `frontier_optimum`: stage t ends with the first run of operation t and is made of ``splits`` parts, in each of which
-  operations run in ascending order; with ``splits=None`` a stage repeats operations as often as it likes;
+* `frontier_optimum`: stage t ends with the first run of operation t, of those that are not optional, and is made of
+  ``splits`` parts, in each of which operations run in ascending order; with ``splits=None`` a stage repeats operations
+  as often as it likes;
 * `unpartitioned_optimum`: so many rows, in each of which any operations run in ascending order.
 """
 
@@ -15,73 +16,52 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator
 
 from remat_explorer.graph import Graph
 
 State = tuple[int, int, int, int]  # progress, part or row, place in it, memory
 
 
-@dataclass(frozen=True)
+def bits(numbers: Iterable[int]) -> int:
+    """A set of small numbers as an integer."""
+    return sum(1 << number for number in numbers)
+
+
 class Machine:
     """What one run of an operation does to the set of values in memory."""
 
-    graph: Graph
-    budget: int
-
-    @cached_property
-    def sizes(self) -> list[int]:
-        """Bytes of each value."""
-        return [value.bytes for value in self.graph.values]
-
-    @cached_property
-    def stay(self) -> int:
-        """The persistent values, as bits."""
-        return bits(v for v, value in enumerate(self.graph.values) if value.persistent)
-
-    @cached_property
-    def reads(self) -> list[int]:
-        """What each operation reads, as bits."""
-        return [bits(node.default.inputs) for node in self.graph.operations]
-
-    @cached_property
-    def writes(self) -> list[int]:
-        """What each operation writes, as bits."""
-        return [bits(node.default.outputs) for node in self.graph.operations]
-
-    @cached_property
-    def new_bytes(self) -> list[int]:
-        """Outputs and workspace of each operation, a second version of a persistent value included."""
-        return [sum(self.sizes[v] for v in node.default.outputs) + node.default.workspace for node in self.operations]
-
-    @property
-    def operations(self):
-        """The graph's operations."""
-        return self.graph.operations
+    def __init__(self, graph: Graph, budget: int) -> None:
+        self.graph, self.budget = graph, budget
+        self.sizes = [value.bytes for value in graph.values]
+        self.stay = bits(v for v, value in enumerate(graph.values) if value.persistent)
+        # of each way: reads, writes, and new bytes, of which a second version of a persistent value is a part
+        self.ways = [
+            [
+                (bits(way.inputs), bits(way.outputs), sum(self.sizes[v] for v in way.outputs) + way.workspace, way)
+                for way in node.implementations
+            ]
+            for node in graph.operations
+        ]
+        outputs = [{v for way in node.implementations for v in way.outputs} for node in graph.operations]
+        self.lasting = [bits(written) & self.stay for written in outputs]
+        self.least = [min(way.cost for way in node.implementations) for node in graph.operations]
 
     def held(self, memory: int) -> int:
         """Bytes of a set of values and of what is resident anyway."""
-        total, v = self.graph.resident_bytes, 0
-        while memory:
-            if memory & 1:
-                total += self.sizes[v]
-            memory >>= 1
-            v += 1
-        return total
+        return self.graph.resident_bytes + sum(size for v, size in enumerate(self.sizes) if memory >> v & 1)
 
-    def runs(self, k: int, memory: int, held: int) -> Iterator[int]:
-        """The sets of values that may be in memory once operation k has run; none if it cannot."""
-        if self.reads[k] & ~memory:
-            return
-        needed = held + self.new_bytes[k]
-        if needed <= self.budget:
-            yield memory | self.writes[k]
-        a = self.operations[k].default.overwrites
-        again = memory & self.writes[k] & self.stay  # the first version of a persistent value stays
-        if a is not None and not again and needed - self.sizes[a] <= self.budget:
-            yield (memory & ~(1 << a)) | self.writes[k]
+    def runs(self, k: int, memory: int, held: int, first: bool = False) -> Iterator[tuple[float, int]]:
+        """Costs of runs of operation k, and what is in memory then; a first run writes all that stays."""
+        for reads, writes, new, way in self.ways[k]:
+            if reads & ~memory or (first and self.lasting[k] & ~writes):
+                continue
+            if held + new <= self.budget and not way.in_place:
+                yield way.cost, memory | writes
+            a = way.overwrites
+            again = memory & writes & self.stay  # the first version of a persistent value stays
+            if a is not None and not again and held + new - self.sizes[a] <= self.budget:
+                yield way.cost, (memory & ~(1 << a)) | writes
 
     def frees(self, memory: int) -> Iterator[int]:
         """The sets that are left when one value is freed."""
@@ -92,22 +72,14 @@ class Machine:
             rest &= ~lowest
 
 
-def bits(numbers) -> int:
-    """A set of small numbers as an integer."""
-    return sum(1 << number for number in numbers)
-
-
 def frontier_optimum(graph: Graph, budget: int, splits: int | None = 1) -> float:
-    """Cheapest run whose first runs are in order, infinity if there is none within the budget.
+    """Cheapest run whose first runs are in order, infinity if there is none within the budget, resident bytes included.
 
-    Args:
-        graph: a small graph, one implementation per operation.
-        budget: bytes, resident bytes included.
-        splits: parts of a stage, in each of which operations run in ascending order; None for no limit.
+    With ``splits``, parts of a stage, in each of which operations run in ascending order; None for no limit.
     """
     machine = Machine(graph, budget)
-    costs = [node.default.cost for node in graph.operations]
-    left = [sum(costs[stage:]) for stage in range(graph.n + 1)]
+    own = [k for k, node in enumerate(graph.operations) if not node.optional]
+    left = [sum(machine.least[k] for k in own[stage:]) for stage in range(len(own) + 1)]
 
     def steps(state: State) -> Iterator[tuple[float, State]]:
         stage, part, place, memory = state
@@ -116,20 +88,28 @@ def frontier_optimum(graph: Graph, budget: int, splits: int | None = 1) -> float
             yield 0.0, (stage, part, place, after)
         if splits is not None and part + 1 < splits and place:
             yield 0.0, (stage, part + 1, 0, memory)
-        for k in range(place, stage + 1):
-            for after in machine.runs(k, memory, held):
-                if k == stage:
-                    yield costs[k], (stage + 1, 0, 0, after)
-                else:
-                    yield costs[k], (stage, part, 0 if splits is None else k + 1, after)
+        for k in range(place, own[stage]):
+            for cost, after in machine.runs(k, memory, held):
+                yield cost, (stage, part, 0 if splits is None else k + 1, after)
+        for cost, after in machine.runs(own[stage], memory, held, first=True):
+            yield cost, (stage + 1, 0, 0, after)
 
-    return search((0, 0, 0, 0), steps, lambda state: left[state[0]], lambda state: state[0] == graph.n)
+    return search((0, 0, 0, 0), steps, lambda state: left[state[0]], lambda state: state[0] == len(own))
+
+
+def least_peak(graph: Graph, most: int, cost_limit: float = math.inf, splits: int | None = None) -> int:
+    """The smallest budget, up to ``most``, within which some run costs at most ``cost_limit``."""
+    low, high = graph.resident_bytes, most
+    while low < high:
+        middle = (low + high) // 2
+        cost = frontier_optimum(graph, middle, splits)
+        low, high = (low, middle) if cost < math.inf and cost <= cost_limit * (1 + 1e-9) else (middle + 1, high)
+    return low
 
 
 def unpartitioned_optimum(graph: Graph, budget: int, rows: int) -> float:
     """Cheapest run of every operation in ``rows`` rows, in each of which any operations run in ascending order."""
     machine = Machine(graph, budget)
-    costs = [node.default.cost for node in graph.operations]
     everything = (1 << graph.n) - 1
 
     def steps(state: State) -> Iterator[tuple[float, State]]:
@@ -140,11 +120,11 @@ def unpartitioned_optimum(graph: Graph, budget: int, rows: int) -> float:
         if row + 1 < rows and place:
             yield 0.0, (ran, row + 1, 0, memory)
         for k in range(place, graph.n):
-            for after in machine.runs(k, memory, held):
-                yield costs[k], (ran | 1 << k, row, k + 1, after)
+            for cost, after in machine.runs(k, memory, held):
+                yield cost, (ran | 1 << k, row, k + 1, after)
 
     def left(state: State) -> float:
-        return sum(cost for k, cost in enumerate(costs) if not state[0] >> k & 1)
+        return sum(cost for k, cost in enumerate(machine.least) if not state[0] >> k & 1)
 
     return search((0, 0, 0, 0), steps, left, lambda state: state[0] == everything)
 

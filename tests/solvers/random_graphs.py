@@ -1,4 +1,4 @@
-"""Random training graphs, the same for the same seed: any layers, layers that overwrite, and repeated blocks."""
+"""Random training graphs, the same for the same seed: any layers, and layers that overwrite."""
 
 from __future__ import annotations
 
@@ -60,37 +60,3 @@ def overwriting_graph(seed: int, layers: int) -> Graph:
             way = replace(way, overwrites=a)
         operations.append(replace(node, implementations=(way,)))
     return replace(graph, values=tuple(values), operations=tuple(operations))
-
-
-def repeated_blocks(seed: int, blocks: int, layers: int) -> Graph:
-    """Copies of one block of so many layers, along a residual stream: twice so many operations, and the loss.
-
-    The first layer of a block reads what the block before it wrote, the last one adds to that.
-    """
-    random = np.random.default_rng(seed)
-    forward_costs, backward_costs, sizes = random.integers(1, 7, (3, layers)).tolist()
-    saved = random.random((layers, 2)) < 0.7  # whether a gradient reads what its layer wrote, and what that read
-    inner = random.random(layers) < 0.5  # whether a layer reads the block's input, beside the layer before it
-    values: list[Value] = []
-    operations = []
-
-    def add(phase: Phase, reads: set[int], size: int, cost: int) -> set[int]:
-        values.append(Value(f"v{len(values)}", size))
-        operations.append(operation(f"o{len(operations)}", phase, sorted(reads), [len(values) - 1], cost))
-        return {len(values) - 1}
-
-    around: list[tuple[set[int], set[int]]] = []  # by layers: the value before it, and its own
-    before: set[int] = set()
-    for _ in range(blocks):
-        stream = before
-        for i in range(layers):
-            skip = stream if inner[i] or i == layers - 1 else set()
-            own = add("forward", before | skip, sizes[i], forward_costs[i])
-            around.append((before, own))
-            before = own
-    gradient = add("backward", before, 1, 1)
-    for number in reversed(range(blocks * layers)):
-        i, (below, own) = number % layers, around[number]
-        kept = (own if saved[i, 0] else set()) | (below if saved[i, 1] else set())
-        gradient = add("backward", gradient | kept, sizes[i - 1], backward_costs[i])
-    return Graph(f"{blocks} blocks of {layers} layers, {seed}", tuple(values), tuple(operations))

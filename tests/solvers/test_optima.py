@@ -1,88 +1,69 @@
-"""The exact strategies against reference optima, bounds and an exhaustive search."""
+"""The exact strategies, every bound and every account of memory against reference optima and exhaustive search."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
-from remat_explorer.checker import check
+from remat_explorer.checker import check_schedule, replay
+from remat_explorer.claims import Status
+from remat_explorer.figures.memory_map import holdings
+from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
-from remat_explorer.solvers import checkpoint_all, checkpoint_all_peak, minimum_budget, relax, solve
-from remat_explorer.solvers.solution import Status
-from tests.solvers.exhaustive import frontier_optimum
-from tests.solvers.random_graphs import repeated_blocks
+from remat_explorer.schedule import Schedule
+from remat_explorer.solvers import checkpoint_all_peak, minimum_budget, relax, solve
+from remat_explorer.solvers.base import Limits, Progress
+from remat_explorer.solvers.bounds.lazy_rows import LivenessModel, refuse
+from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.milp import Milp
+from tests.solvers.drawn_graphs import drawn, loose_graphs, problems, residual_graphs, training_graphs
+from tests.solvers.exhaustive import frontier_optimum, unpartitioned_optimum
+from tests.solvers.helpers import present
 from tests.thorough import thorough_but
 
-EIGHT_LAYERS = {3: 45, 4: 26, 5: 22, 6: 21, 7: 20, 8: 19, 9: 18, 10: 17}
 
-
-@pytest.mark.parametrize("strategy", ["optimal", "checkmate-ilp"])
-@pytest.mark.parametrize("solver", ["highs", "cbc"])
-def test_optima_of_the_eight_layer_chain_are_proven_by_both_formulations_and_both_solvers(strategy, solver):
-    budgets = EIGHT_LAYERS if solver == "highs" else (3, 6)
-    for budget in budgets:
-        solution = solve(linear(8), budget, strategy, solver=solver)
-        assert (solution.status, solution.cost) == (Status.OPTIMAL, EIGHT_LAYERS[budget])
-        assert solution.lower_bound == solution.cost
-        assert solution.peak is not None
-        assert solution.peak <= budget
-
-
-def test_every_reference_chain_is_solved_to_its_optimum(reference):
+def test_reference_chains_are_solved_to_their_optimum(reference):
     for entry in reference("optimal_linear.json"):
-        chain = linear(int(entry["graph"].removeprefix("linear")))
-        solution = solve(chain, entry["budget"])
-        assert (solution.cost, solution.lower_bound) == (entry["optimum"], entry["optimum"]), entry["graph"]
-        assert solution.schedule is not None
-        assert check(chain, solution.schedule.R, solution.schedule.S).U_peak <= entry["budget"]
+        chain = linear(entry["n"] // 2)
+        # longer chains at small budgets take problem (9) minutes
+        for strategy in ("optimal", "checkmate-ilp") if entry["n"] <= 9 else ("optimal",):
+            solution = solve(chain, entry["budget"], strategy)
+            assert (solution.status, solution.cost) == (Status.OPTIMAL, entry["optimum"]), (entry["graph"], strategy)
+            assert solution.lower_bound == entry["optimum"]
+            assert check_schedule(present(solution.schedule)).U_peak <= entry["budget"]
 
 
-def test_problem_9_solves_the_reference_chains_of_up_to_six_layers(reference):
-    # longer chains at small budgets take problem (9) minutes; the test above covers them with `optimal`
-    for entry in reference("optimal_linear.json"):
-        if entry["n"] <= 13:
-            solution = solve(linear((entry["n"] - 1) // 2), entry["budget"], "checkmate-ilp")
-            assert (solution.cost, solution.lower_bound) == (entry["optimum"], entry["optimum"]), entry
-
-
-def test_the_relaxation_of_problem_9_gives_the_reference_bounds(reference, small_graph):
+def test_the_relaxation_of_problem_9_gives_the_reference_bounds_and_that_of_liveness_none_below(reference, small_graph):
     for entry in reference("optimal_linear.json"):
         bound = relax(linear((entry["n"] - 1) // 2), entry["budget"])
         assert bound == pytest.approx(entry["lp_bound"], rel=1e-6), (entry["graph"], entry["budget"])
+        if entry["graph"] == "linear8":  # that of the other formulation is at least as good
+            assert entry["lp_bound"] - 1e-6 <= relax(linear(8), entry["budget"], "optimal") <= entry["optimum"] + 1e-6
     for entry in reference("exact_small_graphs.json"):
         assert relax(small_graph(entry), entry["budget"]) == pytest.approx(entry["lp_bound"], rel=1e-6), entry
 
 
-REFERENCES = [("optimal", 1), ("checkmate-ilp", 3), ("checkmate-ilp", 1)]  # all of them, or every third one
-
-
-@pytest.mark.parametrize(("strategy", "step"), thorough_but(REFERENCES, *REFERENCES[:2]))
-def test_global_optima_without_any_stages_are_reached_on_small_graphs(strategy, step, reference, small_graph):
-    for entry in reference("exact_small_graphs.json")[::step]:
-        solution = solve(small_graph(entry), entry["budget"], strategy)
-        optimum = entry["exact_global"]
-        assert (solution.status, solution.cost, solution.lower_bound) == (Status.OPTIMAL, optimum, optimum), entry
-
-
-@pytest.mark.parametrize("step", thorough_but([3, 1], 3))
-def test_the_other_strategies_agree_with_the_reference_optima_where_they_are_quick(step, reference, small_graph):
-    """Split stages and no stages at all on the smallest graphs; checkpoint-all wherever it is the optimum.
-
-    Of every third reference, or of all.
-    """
+@pytest.mark.parametrize("step", thorough_but([4, 1], 4))
+def test_global_optima_without_any_stages_are_reached_on_small_graphs(step, reference, small_graph):
+    """By `optimal` everywhere, by the others where they are quick, by checkpoint-all where it is the optimum."""
     ran: set[str] = set()
-    for entry in reference("exact_small_graphs.json")[::step]:
+    for i, entry in enumerate(reference("exact_small_graphs.json")):
         graph, budget, optimum = small_graph(entry), entry["budget"], entry["exact_global"]
-        runs: list[tuple[str, dict[str, Any]]] = [("checkmate-ilp", {"splits": 2})] if graph.n <= 9 else []
-        runs += [("checkmate-unpartitioned", {})] if graph.n <= 7 else []
-        runs += [("checkpoint-all", {})] if checkpoint_all_peak(graph) <= budget else []
+        runs: list[tuple[str, dict[str, Any]]] = [("optimal", {})]
+        if i % step == 0:
+            runs += [("checkmate-ilp", {})]
+            runs += [("checkmate-ilp", {"splits": 2})] if graph.n <= 9 else []
+            runs += [("checkmate-unpartitioned", {})] if graph.n <= 7 and step == 1 else []
+            runs += [("checkpoint-all", {})] if checkpoint_all_peak(graph) <= budget else []
         for strategy, options in runs:
             solution = solve(graph, budget, strategy, **options)
             assert (solution.status, solution.cost) == (Status.OPTIMAL, optimum), (entry["graph"], budget, strategy)
+            assert solution.lower_bound == optimum
             ran.add(strategy)
-    assert ran == {"checkmate-ilp", "checkmate-unpartitioned", "checkpoint-all"}
+    assert ran >= {"optimal", "checkmate-ilp", "checkpoint-all"}
 
 
 def test_integrality_gaps_with_and_without_stages_are_those_of_the_paper(reference):
@@ -95,47 +76,119 @@ def test_integrality_gaps_with_and_without_stages_are_those_of_the_paper(referen
         assert unpartitioned == pytest.approx(entry["lp_unpartitioned"])
 
 
-def test_the_liveness_relaxation_is_a_bound_at_least_as_good_as_that_of_problem_9():
-    for budget, optimum in EIGHT_LAYERS.items():
-        assert relax(linear(8), budget) - 1e-6 <= relax(linear(8), budget, "optimal") <= optimum + 1e-6
-
-
-def test_relaxations_agree_between_solvers():
-    for formulation in ("checkmate-ilp", "checkmate-unpartitioned", "optimal"):
-        assert relax(linear(6), 4, formulation, "cbc") == pytest.approx(relax(linear(6), 4, formulation, "highs"))
-
-
-@pytest.mark.parametrize(("blocks", "layers"), [(3, 2), (2, 3), (6, 1)])
-def test_repeated_blocks_of_up_to_14_operations_agree_with_exhaustive_search(blocks, layers):
-    bound_above_once = 0
-    for seed in range(6):
-        graph = repeated_blocks(seed, blocks, layers)
-        low, high = minimum_budget(graph).lower_bound, checkpoint_all_peak(graph)
-        for budget in (low, low + (high - low) // 3):
-            optimum = frontier_optimum(graph, budget)
-            solution = solve(graph, budget)
-            assert relax(graph, budget, "optimal") <= optimum + 1e-6
-            if math.isinf(optimum):
-                assert solution.status == Status.INFEASIBLE
-            else:
-                assert (solution.status, solution.cost, solution.lower_bound) == (Status.OPTIMAL, optimum, optimum)
-                bound_above_once += optimum > graph.total_cost
-    assert bound_above_once > 6, "most of these budgets ask for recomputation"
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_exact_strategies_agree_with_exhaustive_search_on_random_training_graphs(seed, random_graph):
-    graph = random_graph(seed, layers=3 + seed % 2)
-    low, high = minimum_budget(graph).lower_bound, int(checkpoint_all(graph).U.max())
-    budget = low + (high - low) * (seed % 5) // 6
+@drawn(problems(training_graphs() | residual_graphs()), 60, 300)
+def test_optimal_agrees_with_exhaustive_search_and_all_it_says_on_the_way_is_true(problem):
+    graph, budget = problem
     optimum = frontier_optimum(graph, budget)
-    strategies = ("optimal", "checkmate-ilp") if seed % 3 == 0 else ("optimal",)
-    for strategy in strategies:
-        solution = solve(graph, budget, strategy)
-        if math.isinf(optimum):
-            assert solution.status == Status.INFEASIBLE
-        else:
-            assert (solution.status, solution.cost, solution.lower_bound) == (Status.OPTIMAL, optimum, optimum)
-    if math.isfinite(optimum):
-        assert relax(graph, budget) <= optimum + 1e-6
-        assert relax(graph, budget, "optimal") <= optimum + 1e-6
+    told = agrees(graph, budget, "optimal", optimum)
+    assert all(schedule.is_frontier_advancing for schedule in told)
+    for formulation in ("optimal", "checkmate-ilp", "checkmate-unpartitioned"):
+        assert at_most(relax(graph, budget, formulation), optimum), formulation
+
+
+@drawn(problems(training_graphs()), 30, 100)
+def test_the_liveness_formulation_alone_agrees_with_exhaustive_search(problem):
+    """`optimal` is often done before it gets there."""
+    graph, budget = problem
+    model = LivenessModel(Condensed.of(graph), budget, Milp())
+    assert model.build(Limits())
+    outcome = model.milp.solve()
+    while outcome.values is not None and refuse(model, outcome.values):
+        outcome = model.milp.solve()
+    found = math.inf if outcome.objective is None else model.cost(outcome.objective)
+    assert math.isclose(found, frontier_optimum(graph, budget), rel_tol=1e-6, abs_tol=1e-6)
+
+
+@drawn(problems(training_graphs()), 20, 60)
+def test_problem_9_agrees_with_exhaustive_search(problem):
+    graph, budget = problem
+    agrees(graph, budget, "checkmate-ilp", frontier_optimum(graph, budget))
+
+
+@drawn(problems(training_graphs(most_layers=3)), 20, 60)
+def test_split_stages_agree_with_exhaustive_search_and_cost_no_more_than_whole_ones(problem):
+    graph, budget = problem
+    optimum = frontier_optimum(graph, budget, splits=2)
+    agrees(graph, budget, "checkmate-ilp", optimum, splits=2)
+    assert at_most(relax(graph, budget, splits=2), min(optimum, relax(graph, budget)))
+    assert frontier_optimum(graph, budget, splits=None) <= optimum <= frontier_optimum(graph, budget)
+
+
+@drawn(problems(loose_graphs() | training_graphs(most_layers=2)), 6, 40)
+def test_the_unpartitioned_form_agrees_with_exhaustive_search_and_costs_no_more_than_stages(problem):
+    graph, budget = problem
+    optimum = unpartitioned_optimum(graph, budget, rows=graph.n)
+    agrees(graph, budget, "checkmate-unpartitioned", optimum)
+    assert at_most(relax(graph, budget, "checkmate-unpartitioned"), optimum)
+    assert optimum <= frontier_optimum(graph, budget)
+
+
+def agrees(graph: Graph, budget: int, strategy: str, optimum: float, **options: Any) -> list[Schedule]:
+    """A strategy proves the optimum, or that there is none, and says only what is true on the way; its schedules."""
+    told: list[Progress] = []
+    solution = solve(graph, budget, strategy, on_progress=told.append, **options)
+    if math.isinf(optimum):
+        assert (solution.status, solution.schedule) == (Status.INFEASIBLE, None)
+    else:
+        assert (solution.status, solution.cost, solution.lower_bound) == (Status.OPTIMAL, optimum, optimum)
+        check_schedule(present(solution.schedule), budget)
+    for progress in told:
+        assert progress.lower_bound is None or at_most(progress.lower_bound, optimum), progress.doing
+    schedules = [progress.schedule for progress in told if progress.schedule is not None]
+    for schedule in schedules:
+        check_schedule(schedule, budget)
+    return schedules
+
+
+def at_most(bound: float, optimum: float) -> bool:
+    """Whether a bound is not above the optimum, but for the solvers' tolerance."""
+    return bound <= optimum + 1e-6 * (1 + abs(optimum)) if math.isfinite(optimum) else True
+
+
+def loose_schedule(graph: Graph, seed: int) -> Schedule:
+    """Values retained at random, whether they serve anything or not, and the least R that this needs."""
+    draw = np.random.default_rng(seed)
+    n = graph.n
+    possible = np.arange(n)[:, None] > graph.producer[None, :]
+    S = possible & ((draw.random((n, len(graph.values))) < 0.4) | graph.persistent)
+    R = np.eye(n, dtype=int)
+    for t in range(n):
+        needed = (S[t + 1] if t + 1 < n else np.zeros_like(S[0])) & ~S[t]
+        for k in range(t, -1, -1):
+            if k == t or needed[list(graph.outputs(k))].any():
+                R[t, k] = 1
+                for v in graph.inputs(k):
+                    needed[v] |= not S[t, v]
+    return Schedule(graph, R, S)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_plan_peaks_above_U_and_each_replays_to_its_own_prediction(seed, overwriting_graph):
+    loose = loose_schedule(overwriting_graph(seed, layers=5), seed)
+    found = check_schedule(loose)
+    assert replay(found.plan) == (loose.cost, found.plan.timeline.peak)
+    assert found.peak <= found.U_peak
+    again = check_schedule(loose.compact())
+    assert again.peak <= found.peak
+    assert again.U_peak <= found.U_peak
+    parts = holdings(found.plan)
+    assert np.array_equal(parts.total, found.plan.timeline.during[parts.statement])
+
+
+def test_running_in_place_makes_a_chain_of_updates_as_small_as_one_value():
+    """x, x + 1, x + 2, ...: two values at a time without overwriting, one with it."""
+
+    def chain(overwriting: bool) -> Graph:
+        values = tuple(Value(f"x{k}", 8) for k in range(5))
+        steps = (
+            operation(f"x{k}", "forward", [k - 1], [k], 1.0, overwrites=k - 1 if overwriting else None)
+            for k in range(1, 5)
+        )
+        return Graph("chain", values, (operation("x0", "forward", [], [0], 1.0), *steps))
+
+    for overwriting, least in ((False, 16), (True, 8)):
+        graph = chain(overwriting)
+        assert minimum_budget(graph).lower_bound == checkpoint_all_peak(graph) == least
+        for strategy in ("optimal", "checkmate-ilp", "checkpoint-all"):
+            assert solve(graph, least, strategy).cost == 5.0
+            assert solve(graph, least - 1, strategy).status == Status.INFEASIBLE

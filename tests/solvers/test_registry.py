@@ -18,6 +18,11 @@ import remat_explorer
 from remat_explorer.solvers import STRATEGIES
 from remat_explorer.solvers.base import cores
 
+ROOT = Path(__file__).parents[2]
+PACKAGE = Path(remat_explorer.__file__).parent
+OWN = PACKAGE / "solvers" / "methods"
+METHODS, REGISTRY = "remat_explorer/solvers/methods", "remat_explorer/solvers/registry.py"
+LINE = '    "rotor": rotor.METHOD,\n'
 METHOD = """
 from remat_explorer.solvers import checkpoint_all
 from remat_explorer.solvers.base import Answer
@@ -32,28 +37,44 @@ METHOD = Method(
     solve, "keeps everything, in a colour", "Nobody 1999", Support.YES, Support.NO, Support.NO, options=("colour",)
 )
 """
-Shell = Callable[[str], str]
+ANYTIME = """
+from remat_explorer.solvers.anytime.optimal import improve_optimal
+from remat_explorer.solvers.base import Answer
+from remat_explorer.solvers.method import BackgroundSweep, Method, Support
+
+def solve(graph, budget, limits):
+    limits.tell(f"searching with {limits.threads} threads")
+    return improve_optimal(graph, budget, Answer(None), limits)
+
+METHOD = Method(
+    solve, "searches again", "a test", Support.YES, Support.YES, Support.YES,
+    compiled_search=True, threads=2, improve=improve_optimal, background_sweep=BackgroundSweep.ALWAYS,
+)
+"""
+Shell = Callable[..., str]
 
 
 @pytest.fixture
 def python(tmp_path: Path) -> Shell:
-    """Runs Python where a package with two strategies, one of them broken, is installed; returns what it printed."""
+    """Runs Python where a package with strategies, some of them broken, is installed; returns what it printed."""
     (tmp_path / "other_package.py").write_text(METHOD)
+    (tmp_path / "another.py").write_text(ANYTIME)
     info = tmp_path / "other_package-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other-package\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
         "[remat_explorer.strategies]\n"
         "coloured = other_package:METHOD\n"
+        "anytime = another:METHOD\n"
         "broken = no_such_module:METHOD\n"
         "number = math:pi\n"
         "optimal = other_package:METHOD\n"
     )
 
-    def run(program: str) -> str:
-        paths = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+    def run(*arguments: str) -> str:
+        paths = os.pathsep.join([str(tmp_path), str(ROOT)])
         environment = {**os.environ, "PYTHONPATH": paths, "REMAT_EXPLORER_CACHE": str(tmp_path / "cache")}
-        done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+        done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -72,112 +93,44 @@ def test_listing_names_and_rows_imports_no_torch():
     assert done.stdout.split() == ["True", "True", "False"]
 
 
-def test_an_entry_point_of_another_package_is_a_strategy_and_is_loaded_on_first_use(python):
+def test_an_entry_point_of_another_package_is_a_strategy_is_loaded_on_first_use_and_replaces_none_of_ours(python):
     printed = python(
+        "-c",
         "import remat_explorer as rx\n"
-        "from remat_explorer.solvers import STRATEGIES\n"
-        "print('coloured' in STRATEGIES)\n"
+        "from remat_explorer.solvers import STRATEGIES, SolveJob\n"
+        "print('coloured' in STRATEGIES, rx.solve(rx.linear(8), 4).cost)\n"
         "print(rx.solve(rx.linear(4), 100, 'coloured', colour='blue').cost)\n"
-        "print(STRATEGIES['coloured'].source)"
-    )
-    assert printed.splitlines() == ["True", "loaded", "9.0", "Nobody 1999"]
-
-
-def test_it_may_be_imported_before_this_package(python):
-    program = (
-        "import other_package\nfrom remat_explorer.solvers import STRATEGIES\nprint(STRATEGIES['coloured'].options)"
-    )
-    assert python(program).splitlines() == ["loaded", "('colour',)"]
-
-
-def test_the_worker_of_a_job_knows_it_too(python):
-    printed = python(
-        "import remat_explorer as rx\n"
-        "from remat_explorer.solvers import SolveJob\n"
+        "print(STRATEGIES['coloured'].source)\n"
         "job = SolveJob.start(rx.linear(4), 100, 'coloured', colour='blue')\n"
         "job.wait(60)\n"
-        "print(job.solution().cost)"
+        "print(job.solution().cost)",
     )
-    assert printed.splitlines() == ["loaded", "9.0"]  # here, for its threads; what the worker prints is its own
+    assert printed.splitlines() == ["True 26.0", "loaded", "9.0", "Nobody 1999", "9.0"]
+    before = (
+        "import other_package; from remat_explorer.solvers import STRATEGIES; print(STRATEGIES['coloured'].options)"
+    )
+    assert python("-c", before).splitlines() == ["loaded", "('colour',)"]
 
 
-def test_a_strategy_of_this_package_is_not_replaced(python):
-    printed = python("import remat_explorer as rx\nprint(rx.solve(rx.linear(8), 4).cost)")
-    assert printed.splitlines() == ["26.0"]
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("broken", "'broken' of other-package, 'no_such_module:METHOD', cannot be loaded: ModuleNotFoundError"),
-        ("number", "'number' of other-package, 'math:pi', is no remat_explorer.solvers.method.Method but 3.14"),
-    ],
-)
-def test_one_that_cannot_be_loaded_is_explained_when_it_is_used_and_when_it_is_listed(python, name, reason):
+def test_one_that_cannot_be_loaded_is_explained_when_it_is_used_and_when_it_is_listed(python):
     printed = python(
+        "-c",
         "import remat_explorer as rx\n"
         "from remat_explorer.errors import SolverError\n"
         "from remat_explorer.solvers import STRATEGIES\n"
         "from remat_explorer.solvers.method import row\n"
-        "try:\n"
-        f"    rx.solve(rx.linear(4), 100, {name!r})\n"
-        "except SolverError as error:\n"
-        "    print(error)\n"
-        f"print(row(STRATEGIES[{name!r}]).summary)"
-    )
-    used, listed = printed.splitlines()
-    assert reason in used
-    assert used == listed
+        "for name in ('broken', 'number'):\n"
+        "    try:\n"
+        "        rx.solve(rx.linear(4), 100, name)\n"
+        "    except SolverError as error:\n"
+        "        print(error)\n"
+        "    print(row(STRATEGIES[name]).summary)",
+    ).splitlines()
+    broken, number = printed[::2]
+    assert printed[1::2] == [broken, number]  # used, and listed
+    assert "'broken' of other-package, 'no_such_module:METHOD', cannot be loaded: ModuleNotFoundError" in broken
+    assert "'number' of other-package, 'math:pi', is no remat_explorer.solvers.method.Method but 3.14" in number
 
-
-ROOT = Path(__file__).parents[2]
-PACKAGE = Path(remat_explorer.__file__).parent
-OWN = PACKAGE / "solvers" / "methods"
-REGISTRY = PACKAGE / "solvers" / "registry.py"
-LINE = '    "rotor": rotor.METHOD,\n'
-
-ANYTIME = '''
-"""The optimal search under another name."""
-
-from __future__ import annotations
-
-from remat_explorer.graph import Graph
-from remat_explorer.solvers.base import Answer, Limits
-from remat_explorer.solvers.method import BackgroundSweep, Method, Support
-from remat_explorer.solvers.anytime.optimal import improve_optimal
-
-
-def solve(graph: Graph, budget: int, limits: Limits) -> Answer:
-    limits.tell(f"searching with {limits.threads} threads")
-    return improve_optimal(graph, budget, Answer(None), limits)
-
-
-METHOD = Method(
-    solve,
-    "searches again",
-    "a test",
-    general_graphs=Support.YES,
-    cost_aware=Support.YES,
-    memory_aware=Support.YES,
-    compiled_search=True,
-    threads=2,
-    improve=improve_optimal,
-    background_sweep=BackgroundSweep.ALWAYS,
-)
-'''
-
-# in every process of the test: the registry and the new strategy come from the test's own folder
-FINDER = """
-import importlib.abc, importlib.util, sys
-
-FILES = {files!r}
-
-class Planted(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        return importlib.util.spec_from_file_location(name, FILES[name]) if name in FILES else None
-
-sys.meta_path.insert(0, Planted())
-"""
 
 EVERYWHERE = """
 import json, sys
@@ -202,7 +155,6 @@ found["job"] = job.solution().cost
 with ThreadPoolExecutor(1) as one:
     curve = rx.sweep(chain, [4, 6], ["anytime"], one)
 found["sweep"] = [point.cost for point in curve.points]
-found["in processes"] = [point.cost for point in rx.sweep(chain, [4, 6], ["anytime"]).points]
 explorer = rx.Explorer(graph=chain, budget=4, improve=False, sweep=False)
 menus = [menu.options for menu in ipywidgets.Widget.widgets.values() if isinstance(menu, ipywidgets.Dropdown)]
 found["menu"] = any("anytime" in str(options) for options in menus)
@@ -215,115 +167,57 @@ print(json.dumps(found))
 """
 
 
-def compared_names(tree: ast.Module) -> Iterator[int]:
-    """Lines with a comparison with a strategy's name, or with a constant of the module that has one in it.
-
-    To look a name up in a table is no comparison.
-    """
-
-    def names(node: ast.AST) -> set[str]:
-        texts = {
-            part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str)
-        }
-        return texts & STRATEGIES.keys()
-
-    constants = {
-        target.id
-        for statement in tree.body
-        if isinstance(statement, ast.Assign) and names(statement.value) and not isinstance(statement.value, ast.Dict)
-        for target in statement.targets
-        if isinstance(target, ast.Name)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Match) and names(node):
-            yield node.lineno
-        if isinstance(node, ast.Compare):
-            sides = [node.left, *node.comparators]
-            of_status = any(isinstance(side, ast.Attribute) and side.attr == "status" for side in sides)
-            constant = any(isinstance(side, ast.Name) and side.id in constants for side in sides)
-            if constant or (names(node) and not of_status):
+def compared_names(text: str) -> Iterator[int]:
+    """Lines with a comparison with a strategy's name; to look a name up in a table is none."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Compare | ast.Match):
+            parts = list(ast.walk(node))
+            names = {part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)}
+            of_status = any(isinstance(part, ast.Attribute) and part.attr == "status" for part in parts)
+            if names & STRATEGIES.keys() and not of_status:
                 yield node.lineno
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["name == 'optimal'", "'monet' != name", "name in ('dtr', 'rotor')", "FEW = ('dtr',)\nname in FEW"],
-)
-def test_comparisons_with_names_are_noticed(line):
-    assert list(compared_names(ast.parse(line)))
-
-
 def test_nothing_outside_of_their_folder_compares_names_of_strategies():
-    found = []
-    for path in PACKAGE.rglob("*.py"):
-        if OWN not in path.parents:
-            found += [f"{path.relative_to(PACKAGE)}:{line}" for line in compared_names(ast.parse(path.read_text()))]
-    assert found == []
+    for line in ("name == 'optimal'", "'monet' != name", "name in ('dtr', 'rotor')"):
+        assert list(compared_names(line))
+    paths = [path for path in PACKAGE.rglob("*.py") if OWN not in path.parents]
+    assert {str(path): lines for path in paths if (lines := list(compared_names(path.read_text())))} == {}
 
 
-def example() -> tuple[str, str, str]:
-    """The file of the example in docs/extending.md, its import in the registry, and its line there."""
-    text = (ROOT / "docs" / "extending.md").read_text()
-    file, lines = re.findall(r"```(?:python|text)\n(.*?)```", text, re.DOTALL)[:2]
-    ((name, line),) = re.findall(r"methods import (\w+)\n\n.*\n( +.*\n)}", lines)
-    return file, name, line
-
-
-def registry_with(name: str, line: str) -> str:
-    """The registry with one more module among its imports, and one more line in its table."""
-    text = REGISTRY.read_text()
-    assert LINE in text
-    start = text.index("methods import (\n") + len("methods import (\n")
-    end = text.index(")", start)
-    modules = sorted([*text[start:end].splitlines(keepends=True), f"    {name},\n"])
-    return (text[:start] + "".join(modules) + text[end:]).replace(LINE, LINE + line)
-
-
-def test_the_example_of_the_docs_passes_every_check_as_a_file_of_its_own(tmp_path):
+def test_the_example_of_the_docs_passes_every_check_as_a_file_of_its_own_and_solves(tmp_path):
     shutil.copytree(PACKAGE, tmp_path / "remat_explorer", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / ".venv").symlink_to(sys.prefix)
-    file, name, line = example()
-    solvers = tmp_path / "remat_explorer" / "solvers"
-    (solvers / "methods" / f"{name}.py").write_text(file)
-    (solvers / "registry.py").write_text(registry_with(name, line))
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    programs = Path(sys.executable).parent
-    files = ["remat_explorer/solvers/methods", "remat_explorer/solvers/registry.py"]
+    file, lines = re.findall(r"```(?:python|text)\n(.*?)```", (ROOT / "docs/extending.md").read_text(), re.DOTALL)[:2]
+    ((name, line),) = re.findall(r"methods import (\w+)\n\n.*\n( +.*\n)}", lines)
+    (tmp_path / METHODS / f"{name}.py").write_text(file)
+    before, modules, after = re.split(
+        r"(?<=methods import \()\n(.*?)\n(?=\))", (ROOT / REGISTRY).read_text(), flags=re.DOTALL
+    )
+    modules = "\n".join(sorted([*modules.splitlines(), f"    {name},"]))
+    assert LINE in after
+    (tmp_path / REGISTRY).write_text(f"{before}\n{modules}\n{after.replace(LINE, LINE + line)}")
+    (strategy,) = re.findall('"(.*)":', line)
     for command in (
-        ["ruff", "check", *files],
-        ["ruff", "format", "--check", *files],
-        ["pyright", f"{files[0]}/{name}.py", files[1]],
+        ["ruff", "check", METHODS, REGISTRY],
+        ["ruff", "format", "--check", METHODS, REGISTRY],
+        ["pyright", f"{METHODS}/{name}.py", REGISTRY],
         ["lint-imports"],
+        ["python", "-c", f"import remat_explorer as rx; rx.solve(rx.linear(8), 10, {strategy!r}).schedule.cost"],
     ):
-        done = subprocess.run(
-            [str(programs / command[0]), *command[1:]], cwd=tmp_path, env=environment, capture_output=True, text=True
-        )
+        program, paths = Path(sys.executable).with_name(command[0]), os.pathsep.join([str(tmp_path), str(ROOT)])
+        environment = os.environ | {"PYTHONPATH": paths}
+        done = subprocess.run([program, *command[1:]], cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_an_anytime_strategy_is_its_file_and_its_line(tmp_path):
-    planted = {
-        "remat_explorer.solvers.methods.another": ANYTIME.lstrip(),
-        "remat_explorer.solvers.registry": registry_with("another", '    "anytime": another.METHOD,\n'),
-    }
-    files = {name: str(tmp_path / f"planted_{i}.py") for i, name in enumerate(planted)}
-    for name, text in planted.items():
-        Path(files[name]).write_text(text)
-    (tmp_path / "sitecustomize.py").write_text(FINDER.format(files=files))
-    paths = os.pathsep.join([str(tmp_path), str(ROOT)])
-    environment = os.environ | {"PYTHONPATH": paths, "REMAT_EXPLORER_CACHE": str(tmp_path / "cache")}
-
-    def python(*arguments: str) -> str:
-        done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    listed = json.loads(python("-m", "remat_explorer.cli", "strategies", "--json"))["strategies"]
-    assert listed["anytime"]["summary"] == "searches again"
+def test_an_anytime_strategy_is_everywhere(python):
+    listed = python("-m", "remat_explorer.cli", "strategies", "--json")
+    assert json.loads(listed[listed.index("{") :])["strategies"]["anytime"]["summary"] == "searches again"
     found = json.loads(python("-c", EVERYWHERE).splitlines()[-1])
     assert found["told"] == f"searching with {min(2, cores())} threads"
     assert (found["cost"], found["job"], found["loaded"]) == (26, 26, 1)
-    assert found["sweep"] == found["in processes"] == [26, 21]
+    assert found["sweep"] == [26, 21]
     assert found["menu"]
     assert found["background"] == ["anytime", "optimal"]

@@ -29,31 +29,18 @@ PLANS = [  # engine, knobs, workspace, notes
 
 
 class Tensor:
-    """A tensor of a graph."""
+    def __init__(self, dim: list[int] | None = None, stride: list[int] | None = None) -> None:
+        self.dim, self.stride, self.output, self.data_type = dim, stride, False, None
 
-    def __init__(self, dim: list[int] | None, stride: list[int] | None) -> None:
-        self.dim, self.stride, self.is_output, self.kind = dim, stride, False, None
-
-    def set_dim(self, dim: list[int]) -> Tensor:
-        self.dim = dim
-        return self
-
-    def set_stride(self, stride: list[int]) -> Tensor:
-        self.stride = stride
-        return self
-
-    def set_output(self, value: bool) -> Tensor:
-        self.is_output = value
-        return self
-
-    def set_data_type(self, kind: Any) -> Tensor:
-        self.kind = kind
-        return self
+    def __getattr__(self, name: str) -> Any:
+        """The setters of those four, which give the tensor itself."""
+        field = name.removeprefix("set_")
+        if field == name or field not in vars(self):
+            raise AttributeError(name)
+        return lambda value: vars(self).update({field: value}) or self
 
 
 class Graph:
-    """A graph of one convolution."""
-
     def __init__(self, handle: Any, name: str, **types: Any) -> None:
         assert set(types) == {"io_data_type", "intermediate_data_type", "compute_data_type"}
         self.state, self.plans, self.built = "open", [], set()
@@ -63,9 +50,8 @@ class Graph:
         return Tensor(dim, stride)
 
     def _add(self, kind: str, first: Tensor, second: Tensor, setting: dict[str, Any]) -> Tensor:
-        made = Tensor(None, None)
-        self.operation = kind, first, second, made, setting
-        return made
+        self.operation = kind, first, second, Tensor(), setting
+        return self.operation[3]
 
     def conv_fprop(self, *, image: Tensor, weight: Tensor, **setting: Any) -> Tensor:
         return self._add("fprop", image, weight, setting)
@@ -78,10 +64,7 @@ class Graph:
 
     def validate(self) -> None:
         assert self.operation is not None
-        made = self.operation[3]
-        assert made.is_output
-        assert made.dim is not None
-        assert made.stride is not None
+        assert all(vars(self.operation[3]).values())
         self.state = "validated"
 
     def build_operation_graph(self) -> None:
@@ -132,8 +115,7 @@ class Graph:
         assert self.operation is not None
         kind, first, second, made, setting = self.operation
         for tensor, data in pack.items():
-            assert list(data.shape) == tensor.dim
-            assert list(data.stride()) == tensor.stride
+            assert (list(data.shape), list(data.stride())) == (tensor.dim, tensor.stride)
         a, b, out = pack[first], pack[second], pack[made]
         rest = setting["stride"], setting["padding"], setting["dilation"], False, [0] * len(setting["stride"])
         if kind == "fprop":
@@ -149,7 +131,6 @@ class Graph:
 def module() -> Any:
     """The stand-in, as a module that can take the place of the package."""
     made: Any = ModuleType("cudnn")
-    for name in ("data_type", "heur_mode", "knob_type", "numerical_note"):
-        setattr(made, name, globals()[name])
+    vars(made).update({name: globals()[name] for name in ("data_type", "heur_mode", "knob_type", "numerical_note")})
     made.pygraph = Graph
     return made

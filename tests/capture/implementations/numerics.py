@@ -17,7 +17,6 @@ SPECIAL = (float("nan"), float("inf"), -float("inf"), -0.0, 0.0, 6.0, -6.0, 1e-4
 NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device here")
 INTERPRETED = pytest.mark.skipif(torch.cuda.is_available(), reason="Triton compiles for the GPU here")
 DEVICES = [pytest.param("cpu", marks=INTERPRETED), pytest.param("cuda", marks=[pytest.mark.gpu, NO_GPU])]  # of Triton
-MASK_TEMPORARIES = 600_000  # bytes: what chunks of masks may take, whatever the tensor's size
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0, form: torch.memory_format = FORMATS[0]):

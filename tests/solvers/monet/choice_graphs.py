@@ -1,16 +1,14 @@
-"""Small graphs with choices: random ones, the chains of MONeT's reference, and their optima by exhaustive search."""
+"""Small graphs with choices: random ones, and the chains of MONeT's reference."""
 
 from __future__ import annotations
 
-import heapq
-import math
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 from remat_explorer.graph import Graph, Implementation, Operation, Value, operation
 
 MIB = 2**20
-State = tuple[int, int, frozenset]  # stage, place in it, values in memory
 
 
 def monet_chain(layers: int, reads: str) -> Graph:
@@ -54,6 +52,12 @@ def normalized_chain(layers: int) -> Graph:
     return Graph("normalized", tuple(values), tuple(operations))
 
 
+def changed(graph: Graph, change: Callable[[Implementation], Implementation]) -> Graph:
+    """The graph with other implementations."""
+    nodes = [replace(node, implementations=tuple(map(change, node.implementations))) for node in graph.operations]
+    return replace(graph, operations=tuple(nodes))
+
+
 def overwriting(graph: Graph) -> Graph:
     """The graph, where each implementation overwrites an input as large as one of its outputs, if it has one."""
 
@@ -62,37 +66,36 @@ def overwriting(graph: Graph) -> Graph:
         fitting = [v for v in way.inputs if graph.values[v].bytes in sizes and not graph.values[v].persistent]
         return fitting[0] if fitting else None
 
-    operations = []
-    for node in graph.operations:
-        ways = tuple(replace(way, overwrites=taken(way)) for way in node.implementations)
-        operations.append(replace(node, implementations=ways))
-    return replace(graph, operations=tuple(operations))
+    return changed(graph, lambda way: replace(way, overwrites=taken(way)))
 
 
 def anywhere(graph: Graph) -> Graph:
     """The graph without the rule that something may run in place only."""
-    operations = []
-    for node in graph.operations:
-        ways = tuple(replace(way, in_place=False) for way in node.implementations)
-        operations.append(replace(node, implementations=ways))
-    return replace(graph, operations=tuple(operations))
+    return changed(graph, lambda way: replace(way, in_place=False))
 
 
 def in_place_only(graph: Graph) -> Graph:
     """The graph, where what overwrites may do so only where its input dies; elsewhere it costs half as much again."""
     operations = []
     for node in graph.operations:
-        anywhere = tuple(
-            way if way.overwrites is None else replace(way, overwrites=None, cost=1.5 * way.cost)
-            for way in node.implementations
-        )
-        only = tuple(
-            replace(way, in_place=True, name=f"{way.name} in place")
-            for way in node.implementations
-            if way.overwrites is not None
-        )
-        operations.append(replace(node, implementations=(*anywhere, *only)))
+        ways = [
+            w if w.overwrites is None else replace(w, overwrites=None, cost=1.5 * w.cost) for w in node.implementations
+        ]
+        only = [
+            replace(w, in_place=True, name=f"{w.name} in place")
+            for w in node.implementations
+            if w.overwrites is not None
+        ]
+        operations.append(replace(node, implementations=(*ways, *only)))
     return replace(graph, operations=tuple(operations))
+
+
+KINDS = {"bits": "masks", "renormalize": "statistics", "in": "activations", "fast": "algorithms"}  # of random graphs
+
+
+def with_kinds(graph: Graph) -> Graph:
+    """The same graph, each implementation of a kind by its name."""
+    return changed(graph, lambda way: replace(way, kinds=(KINDS[way.name],) if way.name in KINDS else ()))
 
 
 def random_graph(seed: int, layers: int = 3) -> Graph:
@@ -147,46 +150,3 @@ def random_graph(seed: int, layers: int = 3) -> Graph:
         operations.append(Operation(f"b{i}", "backward", tuple(ways)))
         after = out
     return Graph(f"random{seed}", tuple(values), tuple(operations), rng.choice([0, 5]))
-
-
-def best_cost(graph: Graph, budget: int) -> float:
-    """The least cost of a frontier-advancing schedule, by Dijkstra's search over sets of values in memory.
-
-    A state is a stage, a place in it, and what is in memory. It shares nothing with the package's solvers.
-    """
-    size = [value.bytes for value in graph.values]
-    stay = {v for v, value in enumerate(graph.values) if value.persistent}
-    own = [k for k, node in enumerate(graph.operations) if not node.optional]
-    start: State = (0, 0, frozenset())
-    costs: dict[State, float] = {start: 0.0}
-    queue: list[tuple[float, int, State]] = [(0.0, 0, start)]
-    number = 0
-    while queue:
-        cost, _, state = heapq.heappop(queue)
-        stage, place, held = state
-        if stage == len(own):
-            return cost
-        if costs[state] < cost:
-            continue
-        steps: list[tuple[float, State]] = [(0.0, (stage, place, held - {v})) for v in held - stay]
-        if place < own[stage]:
-            steps.append((0.0, (stage, place + 1, held)))
-        after = (stage, place + 1) if place < own[stage] else (stage + 1, 0)  # the stage and the place in it
-        node = graph.operations[place]
-        lasting = {v for way in node.implementations for v in way.outputs} & stay
-        for way in node.implementations:
-            first = place == own[stage]
-            if not held.issuperset(way.inputs) or (first and not lasting.issubset(way.outputs)):
-                continue
-            if any(v in held and v not in stay for v in way.outputs):
-                continue  # the old version is freed first, by a step of its own
-            need = graph.resident_bytes + sum(size[v] for v in (*held, *way.outputs)) + way.workspace
-            for taken in {None, way.overwrites} - ({None} if way.in_place else set()):
-                if need - (size[taken] if taken is not None else 0) <= budget:
-                    steps.append((way.cost, (after[0], after[1], (held | set(way.outputs)) - {taken})))
-        for more, there in steps:
-            if cost + more < costs.get(there, math.inf) - 1e-12:
-                costs[there] = cost + more
-                number += 1
-                heapq.heappush(queue, (cost + more, number, there))
-    return math.inf

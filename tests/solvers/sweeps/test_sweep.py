@@ -1,39 +1,39 @@
-"""Sweeps: budgets, sharing, arrival, executors, cancelling, lost workers."""
+"""Sweeps: budgets, what they share, arrival, executors, cancelling, lost workers."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 
 import numpy as np
 import pytest
 
-from remat_explorer.checker import check
+from remat_explorer.checker import check_schedule
+from remat_explorer.claims import Status
 from remat_explorer.errors import QuantityError, SolverError, UnknownNameError
 from remat_explorer.graph import Graph, Implementation, Operation, Value
 from remat_explorer.instances import linear
-from remat_explorer.solvers import Sweep, checkpoint_all_peak, minimum_budget, sweep
+from remat_explorer.plan import Plan
+from remat_explorer.solvers import Sweep, checkpoint_all, checkpoint_all_peak, minimum_budget, solve, sweep
+from remat_explorer.solvers.anytime.optimal import improve_optimal
+from remat_explorer.solvers.anytime.sweep_search import BudgetSearch, MomentsAtBudgets, solve_together
+from remat_explorer.solvers.base import Answer, Limits
+from remat_explorer.solvers.bounds.few_moments import MomentsProblem, few_moments_bound
+from remat_explorer.solvers.condensed import Condensed, largest_operation
 from remat_explorer.solvers.jobs.worker_process import Processes
-from remat_explorer.solvers.solution import Status
+from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.sweeps import sweep_run
 from remat_explorer.solvers.sweeps.sweep_run import answer_request
+from tests.solvers.helpers import present
+from tests.thorough import thorough_but
 
 ENOUGH = 60.0  # seconds per point; every search of these tests ends by itself long before
-
-
-@pytest.fixture
-def thread():
-    """One thread of this process."""
-    with ThreadPoolExecutor(1) as executor:
-        yield executor
 
 
 def assert_monotone(frontier):
@@ -48,17 +48,13 @@ def assert_monotone(frontier):
         assert found == sorted(found)  # none has a schedule below one that has none
 
 
-def test_the_optima_of_the_chains_are_found_and_proven(reference, thread):
-    entries = [entry for entry in reference("optimal_linear.json") if entry["graph"] in ("linear4", "linear8")]
-    for name, group in itertools.groupby(entries, key=lambda entry: entry["graph"]):
-        optima = {entry["budget"]: entry["optimum"] for entry in group}
-        frontier = sweep(linear(int(name[6:])), list(optima), executor=thread, time_limit=ENOUGH)
-        assert {s.budget: s.cost for s in frontier.solutions} == optima
-        assert {s.status for s in frontier.solutions} == {Status.OPTIMAL}
-
-
-def test_a_sweep_agrees_with_the_optima_of_small_graphs_and_never_bounds_above_them(reference, small_graph, thread):
-    for entry in reference("exact_small_graphs.json")[::2]:
+def test_reference_optima_are_found_and_proven_and_nothing_is_bounded_above_them(reference, small_graph, thread):
+    entries = [entry for entry in reference("optimal_linear.json") if entry["graph"] == "linear8"]
+    optima = {entry["budget"]: entry["optimum"] for entry in entries}
+    frontier = sweep(linear(8), list(optima), executor=thread, time_limit=ENOUGH)
+    assert {s.budget: s.cost for s in frontier.solutions} == optima
+    assert {s.status for s in frontier.solutions} == {Status.OPTIMAL}
+    for entry in reference("exact_small_graphs.json")[::4]:
         graph = small_graph(entry)
         budgets = [entry["budget"], entry["budget"] + 1, checkpoint_all_peak(graph)]
         frontier = sweep(graph, budgets, executor=thread, time_limit=ENOUGH)
@@ -67,22 +63,20 @@ def test_a_sweep_agrees_with_the_optima_of_small_graphs_and_never_bounds_above_t
         assert_monotone(frontier)
 
 
-def test_every_point_of_random_graphs_is_checked_and_the_curve_is_monotone(random_graph, thread):
-    for seed in range(6):
-        graph = random_graph(seed, layers=4)
-        frontier = sweep(graph, 6, ["optimal", "checkpoint-all"], thread)
+def test_points_of_random_graphs_are_checked_monotone_and_on_the_right_sides_of_the_optimum(random_graph, thread):
+    for seed in range(3):
+        graph = random_graph(seed, layers=3 + seed % 2)
+        frontier = sweep(graph, 5, ["optimal", "checkpoint-all"], thread)
         assert_monotone(frontier)
         for point in frontier.points:
-            assert point.schedule is not None
-            assert point.peak is not None
-            assert check(graph, point.schedule.R, point.schedule.S, point.budget).peak == point.peak <= point.budget
-            assert point.lower_bound is not None
-            assert graph.total_cost <= point.lower_bound <= point.schedule.cost
+            schedule, bound, best = present(point.schedule), present(point.lower_bound), solve(graph, point.budget)
+            assert check_schedule(schedule, point.budget).peak == present(point.peak) <= point.budget
+            assert graph.total_cost <= bound <= present(best.cost) * (1 + 1e-6) <= schedule.cost * (1 + 2e-6)
 
 
 def test_a_number_of_budgets_spans_from_the_smallest_schedule_to_keeping_everything(captured, thread):
     graph = captured("unet")
-    frontier = sweep(graph, 5, executor=thread)
+    frontier = sweep(graph, 5, executor=thread, time_limit=1)
     budgets = [s.budget for s in frontier.solutions]
     assert budgets[-1] == checkpoint_all_peak(graph)
     assert minimum_budget(graph).lower_bound <= budgets[0] < budgets[-1]
@@ -96,33 +90,19 @@ def test_a_number_of_budgets_spans_from_the_smallest_schedule_to_keeping_everyth
 def test_budgets_may_be_written_in_any_way_order_and_number(thread):
     frontier = sweep(linear(8), ["80%", 4, "6 B", 4.0, "40%"], executor=thread, time_limit=ENOUGH)
     assert [s.budget for s in frontier.solutions] == [4, 6, 8]
-
-
-def test_one_budget_is_enough(thread):
     assert [s.cost for s in sweep(linear(8), "5 B", executor=thread, time_limit=ENOUGH).solutions] == [22]
     assert [s.budget for s in sweep(linear(8), 1, executor=thread).solutions] == [10]
 
 
-def test_budgets_below_the_smallest_are_infeasible_and_say_why(thread):
-    frontier = sweep(linear(8), [2, 4], executor=thread, time_limit=ENOUGH)
-    impossible, possible = frontier.solutions
-    assert (impossible.status, impossible.schedule) == (Status.INFEASIBLE, None)
-    assert "'v9' alone needs 3 B" in frontier.messages["optimal", 2]
-    assert (possible.cost, frontier.messages.get(("optimal", 4))) == (26, None)
-    assert "'v9' alone needs 3 B" in str(frontier)
-
-
-def test_a_strategy_that_cannot_meet_a_budget_leaves_the_others_their_points(thread):
-    frontier = sweep(linear(8), [4, 10], ["checkpoint-all", "optimal", "checkpoint-all"], thread, time_limit=ENOUGH)
+def test_budgets_and_strategies_that_cannot_do_it_say_why_and_leave_the_others_their_points(thread):
+    names = ["checkpoint-all", "optimal", "checkpoint-all"]
+    frontier = sweep(linear(8), [2, 4, 10], names, thread, time_limit=ENOUGH)
     assert frontier.strategies == ("checkpoint-all", "optimal")
-    statuses = [(s.strategy, s.budget, str(s.status)) for s in frontier.solutions]
-    assert statuses == [
-        ("checkpoint-all", 4, "infeasible"),
-        ("checkpoint-all", 10, "optimal"),
-        ("optimal", 4, "optimal"),
-        ("optimal", 10, "optimal"),
-    ]
+    assert " ".join(str(s.status)[:3] for s in frontier.solutions) == "inf inf opt inf opt opt"
     assert "no schedule within 4 B" in frontier.messages["checkpoint-all", 4]
+    assert "'v9' alone needs 3 B" in frontier.messages["optimal", 2]
+    assert ("optimal", 4) not in frontier.messages
+    assert "'v9' alone needs 3 B" in str(frontier)
     assert len(frontier.nondominated()) == 2
 
 
@@ -154,11 +134,9 @@ def test_results_arrive_one_by_one_and_each_arrival_is_better_than_the_one_befor
     assert seen[0].budget == 10  # keeping everything needs no search
     latest = {}
     for solution in seen:
-        before = latest.get(solution.budget)
-        if before is not None:
-            assert (solution.cost, -solution.lower_bound) < (before.cost, -before.lower_bound) or (
-                solution.cost <= before.cost and solution.lower_bound >= before.lower_bound
-            )
+        before = latest.get(solution.budget, solution)
+        assert solution.cost <= before.cost
+        assert solution.lower_bound >= before.lower_bound
         latest[solution.budget] = solution
     assert [latest[s.budget].cost for s in frontier.solutions] == [s.cost for s in frontier.solutions]
     assert len(progress) == len(seen)
@@ -169,37 +147,28 @@ def test_results_arrive_one_by_one_and_each_arrival_is_better_than_the_one_befor
 
 def test_every_budget_has_a_first_answer_before_any_is_searched(captured):
     with Recording(1) as processes:
-        run = Sweep(captured("unet"), ["45%", "55%", "65%", "75%"], executor=processes, workers=1)
+        run = Sweep(captured("unet"), ["45%", "55%", "65%", "75%"], executor=processes, workers=1, time_limit=1)
         with run:
             first = [next(run).budget for _ in range(4)]
             assert len(set(first)) == 4
             assert [json.loads(text)["kind"] for text in processes.requests] == ["plan"]
             list(run)
         kinds = [json.loads(text)["kind"] for text in processes.requests]
-    assert kinds == ["plan", "together"]
+    assert kinds[:2] == ["plan", "together"]
 
 
 class Recording(Processes):
     """Processes that note what they are asked."""
 
-    def __init__(self, workers):
-        super().__init__(workers)
-        self.requests = []
+    requests: tuple[str, ...] = ()
 
     def submit(self, fn, /, *args, **kwargs):
-        if fn is answer_request:
-            self.requests.append(args[1])
+        self.requests += (args[1],) if fn is answer_request else ()
         return super().submit(fn, *args, **kwargs)
 
 
-def test_two_exact_strategies_have_the_same_curve(thread):
-    frontier = sweep(linear(4), [4, 5], ["checkmate-ilp", "optimal"], thread, time_limit=ENOUGH)
-    for a, b in zip(frontier.solutions[:2], frontier.solutions[2:], strict=True):
-        assert (a.cost, a.lower_bound, a.status) == (b.cost, b.lower_bound, b.status)
-
-
-def test_processes_of_its_own_need_no_guarded_script_and_are_gone_afterwards(captured):
-    run = Sweep(captured("unet"), 4, workers=2)
+def test_processes_of_its_own_are_gone_afterwards():
+    run = Sweep(linear(24), 4, workers=2)
     alive = {thread.name for thread in threading.enumerate()}
     with run:
         points = {s.budget: s for s in run}
@@ -229,9 +198,11 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("start", ["spawn", "forkserver", "fork"])
-@pytest.mark.parametrize("script", [SCRIPT, GUARDED], ids=["without a guard", "in a worker"])
-def test_a_script_solves_and_sweeps_whatever_starts_its_processes(start, script, tmp_path):
+STARTS = [(script, start) for script in (SCRIPT, GUARDED) for start in ("spawn", "forkserver", "fork")]
+
+
+@pytest.mark.parametrize(("script", "start"), thorough_but(STARTS, (SCRIPT, "spawn")))
+def test_a_script_solves_and_sweeps_whatever_starts_its_processes(script, start, tmp_path):
     (tmp_path / "script.py").write_text(script)
     arguments = [sys.executable, "-W", "ignore::DeprecationWarning", str(tmp_path / "script.py"), start]
     ran = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=240)
@@ -258,47 +229,38 @@ def test_a_local_dask_cluster_serves_as_executor():
     assert {s.status for s in frontier.solutions} == {Status.OPTIMAL}
 
 
-class Killing(Processes):
-    """One process, which is killed a second after it was given problem (9)."""
+class Killed(Processes):
+    """Processes, one of which is killed over the first task of a kind, or while it loads."""
+
+    kind, killed = "loading", False
 
     def submit(self, fn, /, *args, **kwargs):
-        future = super().submit(fn, *args, **kwargs)
-        if len(args) == 2 and "checkmate-ilp" in args[1]:
-            threading.Timer(1.0, lambda: [os.kill(pid, signal.SIGKILL) for pid in self.pids]).start()
-        return future
+        if not self.killed and self.kind in (args[1] if len(args) == 2 else "loading"):
+            self.killed = True
+            return super().submit(signal.raise_signal, signal.SIGKILL)
+        return super().submit(fn, *args, **kwargs)
 
 
-def test_a_worker_that_dies_costs_only_its_points_and_says_so(captured):
-    with Killing(1) as processes:
-        frontier = sweep(captured("unet"), ["40%"], ["optimal", "checkmate-ilp"], processes, time_limit=2, workers=1)
+def test_a_worker_that_dies_costs_only_its_points_and_says_so(monkeypatch):
+    monkeypatch.setattr(Killed, "kind", "checkmate-ilp")
+    with Killed(1) as processes:
+        frontier = sweep(linear(100), [14], ["optimal", "checkmate-ilp"], processes, time_limit=3600, workers=1)
         assert processes.submit(os.getpid).result() > 0  # with a new process in place of the one that died
     found, lost = frontier.solutions
-    assert found.schedule is not None
+    assert found.status is Status.OPTIMAL
     assert (lost.schedule, lost.status, lost.lower_bound) == (None, Status.UNKNOWN, found.lower_bound)
     assert "SIGKILL" in frontier.messages["checkmate-ilp", lost.budget]
 
 
-class Startled(Processes):
-    """Processes, one of which is killed as soon as it is given a task of a kind, or while it loads."""
-
-    kind, killed = "loading", 0
-
-    def submit(self, fn, /, *args, **kwargs):
-        future = super().submit(fn, *args, **kwargs)
-        given = args[1] if len(args) == 2 else "loading"
-        while not self.killed and self.kind in given:  # the thread that starts it may not have begun
-            for pid in self.pids[:1]:
-                self.killed = pid
-                os.kill(pid, signal.SIGKILL)
-        return future
+KINDS = ["loading", '"kind": "plan"', '"kind": "together"']
 
 
-@pytest.mark.parametrize("kind", ["loading", '"kind": "plan"', '"kind": "together"'])
+@pytest.mark.parametrize("kind", thorough_but(KINDS, *KINDS[::2]))
 def test_a_worker_that_is_killed_is_said_in_words_whatever_it_did(kind, monkeypatch):
     """And costs nothing but time: another one does what it had to do."""
-    monkeypatch.setattr(sweep_run, "Processes", Startled)
-    monkeypatch.setattr(Startled, "kind", kind)
-    with Startled(1) as executor:
+    monkeypatch.setattr(sweep_run, "Processes", Killed)
+    monkeypatch.setattr(Killed, "kind", kind)
+    with Killed(1) as executor:
         run = Sweep(
             linear(8), [3, 5, 6], executor=None if kind == "loading" else executor, workers=1, time_limit=ENOUGH
         )
@@ -312,34 +274,27 @@ def test_a_worker_that_is_killed_is_said_in_words_whatever_it_did(kind, monkeypa
 class Breaking(Executor):
     """An executor whose workers die over every task that has a certain budget in it."""
 
-    def __init__(self, budget: int, error: Exception) -> None:
-        self.budget, self.error, self.tasks = budget, error, []
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
 
     def submit(self, fn, /, *args, **kwargs) -> Future:
         future: Future = Future()
         assert fn is answer_request
-        self.tasks.append(args[1])
-        if f"{self.budget}" in args[1].split('"budgets": [')[1].split("]")[0].split(", "):
-            future.set_exception(self.error)
+        if self.budget in json.loads(args[1])["budgets"]:
+            future.set_exception(BrokenExecutor("killed"))
         else:
             future.set_result(fn(*args, **kwargs))
         return future
 
 
 def test_points_solved_together_are_tried_one_by_one_when_their_worker_died():
-    executor = Breaking(5, BrokenExecutor("a process in the pool was terminated abruptly"))
-    frontier = sweep(linear(8), [3, 5, 6, 10], executor=executor, workers=1, time_limit=ENOUGH)
+    frontier = sweep(linear(8), [3, 5, 6, 10], executor=Breaking(5), workers=1, time_limit=ENOUGH)
     assert [s.cost for s in frontier.solutions] == [45, 45, 21, 17]  # at 5 only what was found for 3
     assert [str(s.status) for s in frontier.solutions] == ["optimal", "feasible", "optimal", "optimal"]
     assert frontier.solutions[1].lower_bound == 21  # proven for 6
     assert list(frontier.messages) == [("optimal", 5)]
-    assert "terminated abruptly" in frontier.messages["optimal", 5]
-
-
-def test_a_point_without_any_schedule_is_unknown_with_the_message_of_its_worker():
-    executor = Breaking(4, BrokenExecutor("killed"))
-    frontier = sweep(linear(8), [4, 6], executor=executor, workers=1, time_limit=ENOUGH)
-    lost, found = frontier.solutions
+    frontier = sweep(linear(8), [4, 6], executor=Breaking(4), workers=1, time_limit=ENOUGH)
+    lost, found = frontier.solutions  # of which the first has no schedule at all
     assert (lost.status, lost.schedule, lost.lower_bound) == (Status.UNKNOWN, None, found.lower_bound)
     assert frontier.messages["optimal", 4] == "a search within 4 B was lost: BrokenExecutor: killed"
     assert found.status == Status.OPTIMAL
@@ -355,42 +310,27 @@ def test_an_executor_that_was_shut_down_loses_every_point_with_a_message():
 
 def test_what_a_worker_claims_is_checked(monkeypatch, thread):
     """A worker that sends checkpoint-all for every budget, at no cost, is believed nowhere."""
-    from remat_explorer.solvers.base import Answer, checkpoint_all
-    from remat_explorer.solvers.sweeps import sweep_run
-
-    def lie(graph, request, starts):
-        return [Answer(checkpoint_all(graph), 17.0) for _ in request["budgets"]]
-
-    monkeypatch.setattr(sweep_run, "_answers", lie)
+    answer = Answer(checkpoint_all(linear(8)), 17.0)
+    monkeypatch.setattr(sweep_run, "_answers", lambda graph, request, starts: [answer for _ in request["budgets"]])
     frontier = sweep(linear(8), [4, 6], executor=thread, time_limit=ENOUGH)
     assert [str(s.status) for s in frontier.solutions] == ["unknown", "unknown"]
     assert "above the budget" in frontier.messages["optimal", 4]
 
 
-@pytest.mark.parametrize("make", [lambda: ThreadPoolExecutor(2), lambda: None])
-def test_a_cancelled_sweep_returns_what_it_has_at_once(make, captured):
-    graph, executor, seen = captured("mobilenet_v1"), make(), []
-    begun = time.monotonic()
-    frontier = sweep(
-        graph,
-        ["100%", "70%", "40%", "35%"],
-        ["optimal"],
-        executor,
-        time_limit=300,
-        workers=2,
-        on_result=seen.append,
-        cancelled=lambda: bool(seen),
-    )
+@pytest.mark.parametrize("make", [lambda: ThreadPoolExecutor(2), lambda: None], ids=["threads", "processes"])
+def test_a_cancelled_sweep_returns_what_it_has_and_does_not_wait_for_its_time_limit(make, captured):
+    executor, seen = make(), []
+    how = {"workers": 2, "on_result": seen.append, "cancelled": lambda: bool(seen)}
+    frontier = sweep(captured("mobilenet_v1"), ["100%", "40%"], ["optimal"], executor, time_limit=3600, **how)
     if executor is not None:
         executor.shutdown()  # its threads notice, too
-    assert time.monotonic() - begun < 60
-    assert len(frontier.solutions) == 4
+    assert len(frontier.solutions) == 2
     assert frontier.solutions[-1].status == Status.OPTIMAL
     assert any("cancelled" in message for message in frontier.messages.values())
 
 
 def test_leaving_the_loop_ends_the_workers(captured):
-    run = Sweep(captured("mobilenet_v1"), ["100%", "40%"], time_limit=300)
+    run = Sweep(captured("mobilenet_v1"), ["100%", "40%"], time_limit=3600)
     with run:
         first = next(run)
     assert first.budget == checkpoint_all_peak(run.graph)
@@ -400,11 +340,50 @@ def test_leaving_the_loop_ends_the_workers(captured):
 
 
 def test_a_sweep_can_be_cancelled_from_another_thread(captured):
-    run = Sweep(captured("mobilenet_v1"), ["40%", "100%"], ["checkmate-ilp"], time_limit=300)
-    timer = threading.Timer(0.5, run.cancel)
-    timer.start()
-    begun = time.monotonic()
+    run = Sweep(captured("mobilenet_v1"), ["40%", "100%"], ["checkmate-ilp"], time_limit=3600)
+    threading.Timer(0.5, run.cancel).start()
     with run:
         list(run)
-    assert time.monotonic() - begun < 60
     assert "cancelled" in run.frontier().messages["checkmate-ilp", run.frontier().solutions[0].budget]
+
+
+@pytest.mark.parametrize("solver", ["highs", "cbc"])
+def test_one_program_with_other_right_hand_sides_equals_a_program_for_each_budget(solver, captured):
+    graph = captured("unet")
+    condensed, least = Condensed.of(graph), largest_operation(graph)[1]
+    budgets = [int(budget) for budget in np.linspace(least, checkpoint_all_peak(graph), 6)[1:]]
+    moments = few_moments_bound(condensed, budgets[0], Limits(60, solver)).moments
+    shared = MomentsAtBudgets(condensed, budgets[0], moments, Limits(60, solver))
+    for budget in (*budgets[::-1], budgets[2]):  # in any order, and again
+        own = MomentsProblem(condensed, budget, list(moments), Milp(solver, relaxed=True))
+        assert own.build(Limits(60))
+        found = shared.at(budget, Limits(60, solver))
+        bound = own.bound(own.milp.solve())
+        # the shared program neglects fewer small values, those of the smallest budget: never a weaker bound
+        assert bound * (1 - 1e-6) <= found.bound == pytest.approx(bound, rel=1e-3)
+
+
+def test_a_start_serves_where_it_fits_even_without_time_for_anything_else():
+    start = present(solve(linear(8), 6).schedule)
+    small, fitting, large = solve_together(linear(8), [4, 6, 8], [start], Limits(0.0))
+    assert (small.schedule, fitting.schedule, large.schedule) == (None, start, start)
+    assert [answer.lower_bound for answer in (small, fitting, large)] == [26, 21, 19]
+
+
+def test_improving_never_loses_what_is_known():
+    known = solve(linear(8), 4)
+    for limits in (Limits(0.0), Limits(30)):
+        found = improve_optimal(linear(8), 4, Answer(known.schedule, 26.0), limits)
+        assert (present(found.schedule).cost, found.lower_bound, found.infeasible) == (26, 26, False)
+
+
+def test_the_local_search_finds_its_way_back_from_beyond_the_budget(captured):
+    graph = captured("unet")
+    budget = int(0.6 * Plan.of(checkpoint_all(graph)).peak)
+    condensed, limits = Condensed.of(graph), Limits(60.0)
+    search = BudgetSearch(condensed, budget, few_moments_bound(condensed, budget, limits), limits, 1.0)
+    search.beyond = checkpoint_all(graph)
+    for _ in range(3):  # walks, guided walks, and the first cooling
+        search.advance()
+    assert search.beyond is None
+    assert Plan.of(present(search.best)).peak <= budget

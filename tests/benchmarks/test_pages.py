@@ -1,0 +1,68 @@
+"""What README and docs/limits.md say of models of others and of gaps is what the benchmarks found."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import field
+
+from tests.project.pages import page
+
+LARGE = {"ViT-L": "vit_large", "GPT-2 XL": "gpt2_xl", "ResNet-152": "resnet152", "DiT-XL": "dit_xl"}
+BELOW_ONE = ("llama3_8b", "llama3_70b", "chain_5000")
+
+
+def details(folder: Path, name: str) -> list[dict[str, Any]]:
+    return json.loads((folder / "results" / f"{name}.json").read_text())["details"]
+
+
+def paragraph(beginning: str) -> str:
+    found = re.search(rf"^- {beginning}.*?(?=^- |^#|\Z)", page("docs/limits.md"), re.DOTALL | re.MULTILINE)
+    assert found, beginning
+    return " ".join(found[0].split())
+
+
+def test_gaps_of_large_graphs(folder: Path) -> None:
+    entries = details(folder, "large")
+    at_smallest = {entry["graph"]: entry["gap"] for entry in entries if entry["budget"] == "smallest"}
+    assert max(entry["gap"] for entry in entries if entry["budget"] == "a fifth") < 0.001
+    assert max(at_smallest[name] for name in BELOW_ONE) < 0.01
+    said = re.findall(rf"([\d.]+) % for ({'|'.join(LARGE)})", paragraph("Large"))
+    assert sorted(said) == sorted((f"{100 * at_smallest[graph]:.1f}", name) for name, graph in LARGE.items())
+    assert at_smallest.keys() == {*LARGE.values(), *BELOW_ONE}
+
+
+def test_gaps_just_above_the_smallest_budget(folder: Path) -> None:
+    entries = details(folder, "tight")
+    gaps = [entry["gap"] for entry in entries]
+    said = paragraph("Budgets just above")
+    graphs = {entry["graph"] for entry in entries}
+    solved, near = (sum(gap < limit for gap in gaps) for limit in (1e-5, 0.05))
+    assert f"With {len(graphs)} reference graphs" in said
+    assert f"{solved} of the {len(gaps)} problems are solved to 0.001 %, and {near} to 5 %" in said
+    assert f"gaps of up to {100 * max(gaps):.1f} % remain" in said
+    for graph in {entry["graph"] for entry in entries if entry["gap"] > 0.05}:
+        assert f"`{graph}`" in said
+
+
+def row(case: str, outcome: str) -> dict[str, str]:
+    return {"case": case, "outcome": outcome}
+
+
+def test_cases_are_counted_by_library_and_outcome_without_those_that_plain_pytorch_cannot_run():
+    rows = [row("timm:a", "exact"), row("timm:b", "refused"), row("timm:c", "plain PyTorch fails"), row("x:d", "late")]
+    said = " ".join(field.in_words(rows).split())
+    assert "Of 3 models of 2 libraries 1 stay" in said
+    assert "1 refused in words, 1 late." in said
+    assert "| timm | 2 | 1 | | x | 1 | 0 |" in said
+
+
+def test_the_page_has_what_the_results_say(folder):
+    text = field.PAGE.read_text(encoding="utf-8")
+    between = text.partition(field.BEGIN)[2].partition(field.END)[0].strip()
+    rows = json.loads((folder / "results" / "field.json").read_text())["details"]
+    assert between == field.in_words(rows)
+    assert not {row["outcome"] for row in rows} & {*field.DEFECTS}
