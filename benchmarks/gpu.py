@@ -32,7 +32,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, metavar="FOLDER", default=Path("gpu_results"), help="default: gpu_results")
     parser.add_argument("--parts", metavar="PARTS", help=f"names with commas between them; default: {','.join(PARTS)}")
-    parser.add_argument("--minutes", type=float, help="in all (default: 27; 2 with --tiny)")
+    parser.add_argument("--minutes", type=float, help="in all (default: 27; 1.8 with --tiny)")
     parser.add_argument("--part-minutes", type=float, help="of each part, in place of its own")
     parser.add_argument("--resume", action="store_true", help="keep what the folder has, and do what is missing")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
@@ -41,7 +41,7 @@ def main() -> int:
     parser.add_argument("--tables", type=Path, metavar="FOLDER", help="make the tables of this folder, measure nothing")
     options = parser.parse_args()
     if options.minutes is None:
-        options.minutes = 2.0 if options.tiny else 27.0
+        options.minutes = 1.8 if options.tiny else 27.0
     try:
         if options.tables is not None:
             print(tables(records(options.tables)))
