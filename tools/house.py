@@ -39,6 +39,10 @@ def figures(package: Path = PACKAGE) -> dict[str, list[str]]:
     def room(name: str) -> str:
         return name if name in rooms else name.rpartition(".")[0]
 
+    def top(name: str) -> list[str]:
+        """The top-level folder; none for a file beside these."""
+        return room(name).split(".")[1:2]
+
     return {
         "modules": modules,
         "modules under 60 lines": [name for name in modules if lines[name] < 60],
@@ -46,6 +50,11 @@ def figures(package: Path = PACKAGE) -> dict[str, list[str]]:
         "modules with one importer": [name for name in modules if imports.in_degree(name) == 1],
         "modules imported from another folder": [
             name for name in modules if any(room(other) != room(name) for other in imports.predecessors(name))
+        ],
+        "modules imported from another top-level folder": [
+            name
+            for name in modules
+            if any(top(other) != top(name) for other in imports.predecessors(name)) and top(name)
         ],
         "names of files that occur twice or more": sorted(stem for stem, count in times.items() if count > 1),
         "files in circles": sorted(name for group in circles for name in group),

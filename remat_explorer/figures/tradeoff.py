@@ -205,10 +205,10 @@ def mark(strategy: str, theme: Theme = "light") -> Mark:
 def _shape(strategy: str) -> str:
     """The symbol of a strategy, or one of those that no other has."""
     symbols = {name: method.symbol if (method := method_of(name)) else "" for name in STRATEGIES}
-    spare = [shape for shape in SHAPES if shape not in symbols.values()]
+    spare = [shape for shape in SHAPES if shape not in symbols.values()] or SHAPES
     without = [name for name, symbol in symbols.items() if not symbol]
     place = without.index(strategy) if strategy in without else len(without)
-    return symbols.get(strategy) or (spare or SHAPES)[place % len(spare or SHAPES)]
+    return symbols.get(strategy) or spare[place % len(spare)]
 
 
 def points_of(frontier: Frontier, strategy: str, best_only: bool = False) -> tuple[Solution, ...]:

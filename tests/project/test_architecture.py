@@ -72,7 +72,11 @@ def test_a_road_is_met_in_its_order(road, tmp_path, monkeypatch) -> None:
     package = ROOT / "remat_explorer"
     order = []
     for file, function in roads()[road]:
-        first = [k for k, (path, name) in enumerate(met) if path == str(package / file) and name.startswith(function)]
+        first = [
+            k
+            for k, (path, name) in enumerate(met)
+            if path == str(package / file) and f"{name}.".startswith(f"{function}.")
+        ]
         assert first, f"{road} does not meet `{function}` of `{file}`"
         order.append((first[0], file))
     assert [file for _, file in order] == [file for _, file in sorted(order)]

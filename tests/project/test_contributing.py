@@ -48,6 +48,18 @@ def test_contributing_shows_how_to_set_up_and_to_test_and_quick_lists_paths_that
         assert (ROOT / "tests" / path).exists(), path
 
 
+def test_the_vocabulary_has_three_cells_in_every_row_and_each_word_once() -> None:
+    rows = [
+        row.strip("| ").split(" | ")
+        for row in page("CONTRIBUTING.md").partition("## Vocabulary")[2].splitlines()
+        if "|" in row
+    ]
+    assert rows[0] == ["concept", "word", "what it is not"]
+    assert {len(row) for row in rows[2:]} == {3}
+    words = [row[1] for row in rows[2:]]
+    assert len(words) == len(set(words)) >= 20
+
+
 def test_the_newest_entry_of_the_changelog_is_this_version() -> None:
     newest = re.search(r"^## (\S+), \d{4}-\d\d-\d\d$", page("CHANGELOG.md"), re.MULTILINE)
     assert newest

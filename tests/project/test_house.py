@@ -16,6 +16,7 @@ MOST = {
     "modules over 600 lines": 0,
     "modules with one importer": 108,
     "modules imported from another folder": 132,
+    "modules imported from another top-level folder": 17,  # exceptions of the contracts in pyproject.toml
     "names of files that occur twice or more": 1,
     "files in circles": 0,
 }
