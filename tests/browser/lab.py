@@ -30,7 +30,7 @@ RUN = """async (code) => {
     const {kernel} = window.jupyterapp.shell.currentWidget.sessionContext.session;
     const asked = kernel.requestExecute({code, store_history: false});
     let printed = '';
-    asked.onIOPub = ({header, content}) => { if (header.msg_type === 'stream') printed += content.text; };
+    asked.onIOPub = ({header, content}) => { if (content.name === 'stdout') printed += content.text; };
     const {content} = await asked.done;
     if (content.status !== 'ok') throw new Error((content.traceback ?? [content.status]).join('\\n'));
     return printed;
@@ -202,7 +202,10 @@ def run_cell(page: Any, number: int, timeout: float = 90) -> None:
 
 
 def run(page: Any, code: str) -> str:
-    """Run code in the kernel of the open notebook, without a cell, to its end; what it prints."""
+    """Run code in the kernel of the open notebook, without a cell, to its end; what it prints.
+
+    Not what the kernel says of itself on stderr: it tells of each subshell whose tasks a collection found pending.
+    """
     return page.evaluate(RUN, code)
 
 
