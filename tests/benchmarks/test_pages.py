@@ -1,4 +1,4 @@
-"""What README and docs/limits.md say of models of others and of gaps is what the benchmarks found."""
+"""What docs/models.md and docs/limits.md say of models of others and of gaps is what the benchmarks found."""
 
 from __future__ import annotations
 
