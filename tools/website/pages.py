@@ -18,7 +18,7 @@ from tools.website.papers import item_pages, linked_keys, runs_page
 
 ROOT = Path(__file__).parents[2]
 STATIC = Path(__file__).parent / "static"
-LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
+LINK = re.compile(r"(\]\(|^\[[^\]]+\]: )([^)#\s]+)((?:#[^)\s]*)?(?:\)|$))", re.MULTILINE)
 TOP = {"README.md": "index.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md"}
 PLACES = """
 ```{{toctree}}
