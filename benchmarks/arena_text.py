@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from report import RESULTS, fill
+from report import RESULTS, fill, narrow_table
 
 from remat_explorer.quantities import format_bytes, format_overhead
 from reproduction.arena_page import worst
@@ -86,12 +86,7 @@ def worst_table(verdicts: Sequence[Verdict]) -> str:
         at_most = "" if top.at_most is None else f"{100 * top.at_most:.1f}"
         there = f"{top.graph}, {format_bytes(top.peak)} of {format_bytes(top.budget)}"
         rows.append((f"`{method}`", kept, f"{100 * top.at_least:.1f}", at_most, there))
-    return narrow(rows)
-
-
-def narrow(rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table without blanks that align it; the first row is its head."""
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (rows[0], ["---"] * len(rows[0]), *rows[1:]))
+    return narrow_table(rows[0], rows[1:])
 
 
 def scarce_text(known: dict[str, Any]) -> str:
@@ -107,8 +102,8 @@ def scarce_text(known: dict[str, Any]) -> str:
         kept = [v for v in found if v.kept and v.at_least is not None]
         lost = sum((v.at_least or 0.0) > ENOUGH for v in kept)
         rows.append([f"{100 * place:g} %", f"{len(kept)} of {len(found)}", f"{lost} of {len(kept)}"])
-    return "### Where memory is scarce\n\n" + narrow(
-        [("budget, of what can be saved", "keep it", "lose more than 5 %"), *rows]
+    return "### Where memory is scarce\n\n" + narrow_table(
+        ("budget, of what can be saved", "keep it", "lose more than 5 %"), rows
     )
 
 
@@ -136,7 +131,7 @@ def reported_text(known: dict[str, Any]) -> list[str]:
         for row in known.get("reported", ())
     ]
     columns = ["setting", "PyTorch, measured peak", "cost", "our budget", "ours, measured peak", "cost"]
-    return ["### The model of pytorch 197838", narrow([columns, *rows])] if rows else []
+    return ["### The model of pytorch 197838", narrow_table(columns, rows)] if rows else []
 
 
 if __name__ == "__main__":

@@ -74,7 +74,6 @@ DEFECTS = ("differs", "exceeds", "fails")
 PAGE = Path(__file__).parents[1] / "docs" / "models.md"
 BEGIN, END = "<!-- field: begin -->", "<!-- field: end -->"
 ONE_THREAD = "with one thread: with more, plain PyTorch differs from itself"  # where it adds by atomic operations
-HEADS = ("library", "models", "equal and within budget")
 TANGENT = 4  # bytes of the gradient of the loss: measured, and among the resident bytes
 
 
@@ -121,8 +120,8 @@ def in_words(rows: Sequence[dict[str, Any]]) -> str:
         f"{counts['exact']} stay within the budget, measured, with loss, gradients, buffers and random state equal bit "
         f"for bit; {counts['refused']} refused in words{''.join(others)}.{_price(ran)}"
     )
-    lines = [(name, str(found.total()), str(found["exact"])) for name, found in sorted(of_library.items())]
-    return f"{textwrap.fill(said, 118)}\n\n{table(HEADS, lines)}"
+    each = [f"{name} {found['exact']} of {found.total()}" for name, found in sorted(of_library.items())]
+    return "\n\n".join(textwrap.fill(text, 150, break_on_hyphens=False) for text in (said, f"By library: {', '.join(each)}."))
 
 
 def _price(rows: Sequence[dict[str, Any]]) -> str:

@@ -57,7 +57,7 @@ def test_cases_are_counted_by_library_and_outcome_without_those_that_plain_pytor
     said = " ".join(field.in_words(rows).split())
     assert "Of 3 models of 2 libraries 1 stay" in said
     assert "1 refused in words, 1 late." in said
-    assert "| timm | 2 | 1 | | x | 1 | 0 |" in said
+    assert "By library: timm 1 of 2, x 0 of 1." in said
 
 
 def test_the_page_has_what_the_results_say(folder):
