@@ -69,8 +69,8 @@ def enough_text(verdicts: Sequence[Verdict]) -> str:
         if top is not None and (top.at_least or 0.0) <= ENOUGH and all(v.kept for v in there):
             found.append(f"`{method}`")
     return (
-        f"Methods that keep every budget of the graphs that they take, and lose at most {100 * ENOUGH:g} % at the worst "
-        f"one: {', '.join(found) or 'none'}."
+        "Methods that keep every budget of the graphs that they take, and lose at most "
+        f"{100 * ENOUGH:g} % at the worst one: {', '.join(found) or 'none'}."
     )
 
 
@@ -112,7 +112,9 @@ def executed_text(known: dict[str, Any]) -> list[str]:
     ran = known.get("executed", ())
     if not ran:
         return []
-    changed = {what: [f"`{e['method']}`" for e in ran if e[f"{what}_equal"] is False] for what in ("gradients", "buffers")}
+    changed = {
+        what: [f"`{e['method']}`" for e in ran if e[f"{what}_equal"] is False] for what in ("gradients", "buffers")
+    }
     said = "; ".join(f"{what} were changed by {', '.join(names) or 'none'}" for what, names in changed.items())
     return ["### Who changed the gradients", f"{len(ran)} of them ran, plain PyTorch among them: {said}."]
 

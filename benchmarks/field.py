@@ -47,7 +47,7 @@ import torch
 from field_domains import DOMAINS
 from field_models import LIBRARIES, declare_operators_of_torchvision
 from field_research import RESEARCH
-from report import fill, kept, publish, table, write
+from report import fill, kept, publish, write
 from torch import nn
 
 import remat_explorer as rx
@@ -121,7 +121,9 @@ def in_words(rows: Sequence[dict[str, Any]]) -> str:
         f"for bit; {counts['refused']} refused in words{''.join(others)}.{_price(ran)}"
     )
     each = [f"{name} {found['exact']} of {found.total()}" for name, found in sorted(of_library.items())]
-    return "\n\n".join(textwrap.fill(text, 150, break_on_hyphens=False) for text in (said, f"By library: {', '.join(each)}."))
+    return "\n\n".join(
+        textwrap.fill(text, 150, break_on_hyphens=False) for text in (said, f"By library: {', '.join(each)}.")
+    )
 
 
 def _price(rows: Sequence[dict[str, Any]]) -> str:
@@ -134,9 +136,10 @@ def _price(rows: Sequence[dict[str, Any]]) -> str:
     times = [row["time"] for row in planned if "time" in row]
     return (
         f" In the median a step needs {100 * statistics.median(memory):.0f} % of plain PyTorch's memory, for "
-        f"{format_overhead(statistics.median(costs))} of predicted cost ({format_overhead(max(costs))} at most); its plan "
-        f"was ready after {statistics.median(seconds):.0f} s ({max(seconds):.0f} s at most). Of {len(times)} of them the "
-        f"time was measured, too: {statistics.median(times):.1f} times the processor time of plain PyTorch in the median."
+        f"{format_overhead(statistics.median(costs))} of predicted cost ({format_overhead(max(costs))} at most); its "
+        f"plan was ready after {statistics.median(seconds):.0f} s ({max(seconds):.0f} s at most). Of {len(times)} of "
+        f"them the time was measured, too: {statistics.median(times):.1f} times the processor time of plain PyTorch "
+        "in the median."
     )
 
 

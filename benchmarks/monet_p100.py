@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from report import RESULTS, fill, publish, table, write
+from report import RESULTS, fill, publish, write
 
 import remat_explorer as rx
 from remat_explorer.solvers import default_selection

@@ -68,7 +68,7 @@ BRIEFS: dict[str, Brief] = {
         "No: batch and default are not printed; a fourth has no schedule here.",
     ),
     "checkmate-table-2": Brief(
-        "Two-phase rounding costs 1.000 to 1.092 times the cheapest known, U-Net 1.681; Griewank is close on VGG16 (1.001).",
+        "Two-phase rounding costs 1.000 to 1.092 times the cheapest known, U-Net 1.681; Griewank 1.001 on VGG16.",
         "Two-phase rounding at most 1.06; Griewank 1.44 to 7.07.",
         "Partly: FLOPs as in the paper, budgets not printed. Two means agree to the last digit.",
     ),
@@ -78,7 +78,7 @@ BRIEFS: dict[str, Brief] = {
         "Partly: it restores the published order on MobileNet and U-Net.",
     ),
     "checkmate-figure-5": Brief(
-        "Proven best at 12 of 12 (VGG16), 8 of 12 (MobileNet), 10 of 12 (U-Net); linearized greedy 1.203 times as slow.",
+        "Proven best at 12, 8 and 10 of 12 budgets (VGG16, MobileNet, U-Net); linearized greedy 1.203 times as slow.",
         "The solver is cheapest everywhere; on U-Net linearized greedy is 1.20 times as slow.",
         "No: FLOPs, and a P100 for VGG16, in place of a V100's profile.",
     ),
@@ -116,7 +116,7 @@ BRIEFS: dict[str, Brief] = {
         "No: predicted, without workspace. On their own costs: Figure 3.",
     ),
     "monet-figure-3": Brief(
-        "At 5 GiB ResNet-50 costs +11.9 %, GoogLeNet +14.5 %, U-Net +10.5 %, MobileNet-V2 +8.9 %; VGG-16 +9.2 % at 5.5 GiB.",
+        "At 5 GiB ResNet-50 +11.9 %, GoogLeNet +14.5 %, U-Net +10.5 %, MobileNet-V2 +8.9 %; VGG-16 +9.2 % at 5.5 GiB.",
         "A third of the memory at 9 to 16 %; up to 34 % faster than Checkmate.",
         "Yes, on the authors' costs; theirs were then measured. Checkmate costs up to 35.8 % more.",
     ),
@@ -141,7 +141,7 @@ BRIEFS: dict[str, Brief] = {
         "Yes, on the authors' costs; the third curve is Checkmate, not MONeT without implementations.",
     ),
     "monet-figure-6": Brief(
-        "At most the published objective in 24 of 36 runs without joint algorithms, 20 of 28 with; else 0.430 % more at most.",
+        "At most the published objective in 24 of 36 runs without joint algorithms, 20 of 28 with; else 0.430 % more.",
         "All kinds together cost least at every memory.",
         "Yes, on the authors' costs; our problem is somewhat wider.",
     ),

@@ -1,4 +1,4 @@
-"""What README claims is what the files say that it links to; it can be read in two minutes, and all pages in an evening."""
+"""What README claims is what the files say that it links to; README and docs are short enough to be read."""
 
 from __future__ import annotations
 
@@ -35,6 +35,12 @@ def test_all_pages_together_are_no_book() -> None:
     assert sum(sizes.values()) <= MOST_BYTES_OF_ALL, sorted(sizes.items(), key=lambda entry: -entry[1])[:5]
 
 
+def test_a_version_takes_at_most_sixty_lines() -> None:
+    versions = re.split(r"^(?=## )", page("CHANGELOG.md"), flags=re.MULTILINE)[1:]
+    assert len(versions) >= 3
+    assert max(len(text.splitlines()) for text in versions) <= 60
+
+
 def test_every_page_is_found_from_it() -> None:
     found, new = set(), {ROOT / "README.md"}
     while new:
@@ -49,7 +55,9 @@ def test_the_peaks_that_were_predicted_to_the_byte() -> None:
     rows = results("prediction_cpu")["details"]
     right = [row for row in rows if row["measured_peak"] == row["predicted_peak"]]
     assert f"**{len(right)} of {len(rows)}** peaks predicted to the byte" in WORDS
-    assert f"{len({row['model'] for row in rows})} models, {len({row['fraction'] for row in rows})} budgets each" in WORDS
+    assert (
+        f"{len({row['model'] for row in rows})} models, {len({row['fraction'] for row in rows})} budgets each" in WORDS
+    )
     same = ("gradients_equal", "buffers_equal", "random_state_equal")
     assert all(row[key] for row in rows for key in same)
 
@@ -63,7 +71,9 @@ def test_the_models_of_others() -> None:
     refused = sum(row["outcome"] == "refused" for row in rows)
     assert f"in {100 * memory:.0f} % of plain PyTorch's memory (median); the other {refused} are refused" in WORDS
     times = [row["time"] for row in equal if "time" in row]
-    said = f"a step took {statistics.median(times):.1f} times the processor time of plain PyTorch (median of {len(times)})"
+    said = (
+        f"a step took {statistics.median(times):.1f} times the processor time of plain PyTorch (median of {len(times)})"
+    )
     assert said in WORDS
 
 

@@ -30,8 +30,8 @@ display(HTML(rows))"""
 ITEM = "item"  # in the metadata of a code cell: the item that it regenerates
 RUNS = """# MONeT's runs, one by one
 
-Every problem whose costs the authors published, solved here within 60 s beside the cheapest published schedule. What the
-names and marks mean, and what differs, says [the page of both papers](../docs/papers.md#monets-runs).
+Every problem whose costs the authors published, solved here within 60 s beside the cheapest published schedule. What
+the names and marks mean, and what differs, says [the page of both papers](../docs/papers.md#monets-runs).
 
 """
 
