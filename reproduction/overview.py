@@ -5,11 +5,12 @@ Numbers in a cell of ours are numbers of the outcome's own words, as its results
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reproduction.item import Item
+from reproduction.item import Item, table_of
 from reproduction.items import ITEMS
 
 TABLE_BEGINS = "<!-- table: python benchmarks/papers.py --table -->"
@@ -183,21 +184,23 @@ def item_text(item: Item, entry: Mapping[str, Any] | None) -> str:
 
     Args:
         item: of a paper.
-        entry: what the results file has of it, with ``result``, ``settings`` and ``complete``; None if it was not run.
+        entry: what the results file has of it, with ``result``, ``rows``, ``settings`` and ``complete``; None if it was not run.
 
     >>> item_text(ITEMS["checkmate-appendix-a"], None).splitlines()[0]
     '# Checkmate, appendix A: the integrality gap'
     """
-    said = "Not run yet."
+    said, data = "Not run yet.", ""
     if entry is not None:
         notes = ["with small settings"] if entry["settings"] != "full" else []
         notes += [] if entry["complete"] else ["interrupted"]
-        said = entry["result"] + (f" ({', '.join(notes)})" if notes else "")
+        told = entry["result"] + (f" ({', '.join(notes)})" if notes else "")
+        said = "\n".join(f"- {sentence}" for sentence in re.split(r"(?<=\.) (?=\S)", told))
+        data = f"\n\n<details><summary>The numbers</summary>{table_of(entry['rows'])}</details>"
     parts = [
         f"# {item.name}: {item.title}",
         f"`python -m reproduction {item.key}`. [All items](../docs/papers.md), "
         f"[notebook](../notebooks/{item.notebook}), `{item.function}`, [test](../{item.test}).",
-        f"## Our result\n\n{said}",
+        f"## Our result\n\n{said}{data}",
         "## Published\n\n" + "\n".join(f"- {statement}" for statement in item.published.split("; ")),
         f"## Remark\n\n{item.remark}",
         "## With small settings",

@@ -98,8 +98,10 @@ def test_a_paper_has_one_unit_of_memory(key):
 
 def test_an_items_page_has_result_and_remark_and_says_what_was_not_run():
     item = ITEMS["checkmate-figure-5"]
-    text = item_text(item, {"result": "as it is", "settings": "small", "complete": False})
-    assert "as it is (with small settings, interrupted)" in text
+    entry = {"result": "One. Two 1.5.", "rows": [{"n": 7}], "settings": "small", "complete": False}
+    text = item_text(item, entry)
+    assert "- One.\n- Two 1.5. (with small settings, interrupted)\n" in text
+    assert "<td>7</td>" in text
     assert item.remark in text
     assert "Not run yet." in item_text(item, None)
 
