@@ -184,7 +184,8 @@ def item_text(item: Item, entry: Mapping[str, Any] | None) -> str:
 
     Args:
         item: of a paper.
-        entry: what the results file has of it, with ``result``, ``rows``, ``settings`` and ``complete``; None if it was not run.
+        entry: what the results file has of it, with ``result``, ``rows``, ``settings`` and ``complete``; None if it was
+            not run.
 
     >>> item_text(ITEMS["checkmate-appendix-a"], None).splitlines()[0]
     '# Checkmate, appendix A: the integrality gap'
@@ -193,8 +194,8 @@ def item_text(item: Item, entry: Mapping[str, Any] | None) -> str:
     if entry is not None:
         notes = ["with small settings"] if entry["settings"] != "full" else []
         notes += [] if entry["complete"] else ["interrupted"]
-        told = entry["result"] + (f" ({', '.join(notes)})" if notes else "")
-        said = "\n".join(f"- {sentence}" for sentence in re.split(r"(?<=\.) (?=\S)", told))
+        points = [f"- {sentence}" for sentence in re.split(r"(?<=\.) (?=\S)", entry["result"])]
+        said = "\n".join(points) + (f" ({', '.join(notes)})" if notes else "")
         data = f"\n\n<details><summary>The numbers</summary>{table_of(entry['rows'])}</details>"
     parts = [
         f"# {item.name}: {item.title}",
