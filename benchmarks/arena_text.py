@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from report import RESULTS, fill, table
+from report import RESULTS, fill, narrow_table
 
 from remat_explorer.quantities import format_bytes, format_overhead
-from reproduction.arena_page import heat_cell, worst
+from reproduction.arena_page import worst
 from reproduction.judge import Verdict
 
 PAGE = Path(__file__).parents[1] / "docs" / "arena.md"
@@ -39,7 +39,7 @@ def results(name: str, known: dict[str, Any]) -> str:
         known: its details.
     """
     verdicts = [Verdict.from_document(v) for entry in known["graphs"].values() for v in entry["verdicts"]]
-    parts = [opening(name, known, verdicts), heat_table(verdicts), *claims(known, verdicts)]
+    parts = [opening(name, known, verdicts), enough_text(verdicts), worst_table(verdicts), scarce_text(known)]
     return "\n\n".join([*parts, *executed_text(known), *reported_text(known)])
 
 
@@ -59,52 +59,34 @@ def opening(name: str, known: dict[str, Any], verdicts: Sequence[Verdict]) -> st
     )
 
 
-def heat_table(verdicts: Sequence[Verdict]) -> str:
-    """The heat map as a table: what each method costs above ours at its worst budget, per cent."""
-    graphs, methods = dict.fromkeys(v.graph for v in verdicts), dict.fromkeys(v.method for v in verdicts)
-    rows = []
-    for method in methods:
-        own = [v for v in verdicts if v.method == method]
-        cells = [heat_cell([v for v in own if v.graph == graph]) for graph in graphs]
-        rows.append([f"`{method}`", *cells, f"{sum(bool(v.kept) for v in own)} of {len(own)}"])
-    return table(["lost at the worst budget, %", *graphs, "budgets kept"], rows)
-
-
-def claims(known: dict[str, Any], verdicts: Sequence[Verdict]) -> list[str]:
-    """What follows, each with its row."""
-    enough, fitting, far = [], [], []
+def enough_text(verdicts: Sequence[Verdict]) -> str:
+    """Which methods keep every budget of the graphs that they take and lose little, or that none does."""
+    found = []
     for method in dict.fromkeys(v.method for v in verdicts):
         own = [v for v in verdicts if v.method == method]
-        top = worst(own)
-        if top is None or top.at_least is None:
-            continue
         there = [v for v in own if any(o.peak is not None for o in own if o.graph == v.graph)]
-        missed = sum(not v.kept for v in there)
-        group = far if top.at_least > ENOUGH else fitting if missed else enough
-        said = f"- `{method}`: {row_text(top)}"
-        group.append(said + (f"; misses {missed} of {len(there)} budgets" if missed else "") + ".")
-    return [
-        "### When a rule is enough",
-        "These keep every budget of the graphs that they take, and lose at most 5 % at the worst one:",
-        "\n".join(enough) or "- none.",
-        "These lose at most 5 % where they keep the budget, but do not always keep it:",
-        "\n".join(fitting) or "- none.",
-        "### When it costs more than 5 %",
-        "The worst row of each method that somewhere loses more:",
-        "\n".join(far) or "- none.",
-        "### Where memory is scarce",
-        scarce_text(known),
-    ]
-
-
-def row_text(verdict: Verdict) -> str:
-    """A row in words."""
-    at_most = "" if verdict.at_most is None else f", at most {100 * verdict.at_most:.2f} % above the bound"
-    assert verdict.peak is not None
+        top = worst(own)
+        if top is not None and (top.at_least or 0.0) <= ENOUGH and all(v.kept for v in there):
+            found.append(f"`{method}`")
     return (
-        f"{100 * (verdict.at_least or 0.0):.2f} % above ours on {verdict.graph} at {format_bytes(verdict.peak)} of "
-        f"{format_bytes(verdict.budget)}{at_most}"
+        "Methods that keep every budget of the graphs that they take, and lose at most "
+        f"{100 * ENOUGH:g} % at the worst one: {', '.join(found) or 'none'}."
     )
+
+
+def worst_table(verdicts: Sequence[Verdict]) -> str:
+    """Each method with the budgets that it keeps and the row in which it loses most."""
+    rows = [("method", "budgets kept", "lost at worst, %", "above the bound, at most, %", "there")]
+    for method in dict.fromkeys(v.method for v in verdicts):
+        own = [v for v in verdicts if v.method == method]
+        kept, top = f"{sum(bool(v.kept) for v in own)} of {len(own)}", worst(own)
+        if top is None or top.at_least is None or top.peak is None:
+            rows.append((f"`{method}`", kept, "", "", ""))
+            continue
+        at_most = "" if top.at_most is None else f"{100 * top.at_most:.1f}"
+        there = f"{top.graph}, {format_bytes(top.peak)} of {format_bytes(top.budget)}"
+        rows.append((f"`{method}`", kept, f"{100 * top.at_least:.1f}", at_most, there))
+    return narrow_table(rows[0], rows[1:])
 
 
 def scarce_text(known: dict[str, Any]) -> str:
@@ -120,21 +102,21 @@ def scarce_text(known: dict[str, Any]) -> str:
         kept = [v for v in found if v.kept and v.at_least is not None]
         lost = sum((v.at_least or 0.0) > ENOUGH for v in kept)
         rows.append([f"{100 * place:g} %", f"{len(kept)} of {len(found)}", f"{lost} of {len(kept)}"])
-    return table(["budget, of what can be saved", "keep it", "lose more than 5 %"], rows)
+    return "### Where memory is scarce\n\n" + narrow_table(
+        ("budget, of what can be saved", "keep it", "lose more than 5 %"), rows
+    )
 
 
 def executed_text(known: dict[str, Any]) -> list[str]:
     """Who changed gradients or buffers when it ran."""
-    rows = [
-        [
-            f"`{entry['method']}`",
-            "" if entry["measured_peak"] is None else format_bytes(entry["measured_peak"]),
-            *({True: "equal", False: "CHANGED", None: ""}[entry[key]] for key in ("gradients_equal", "buffers_equal")),
-        ]
-        for entry in known.get("executed", ())
-    ]
-    heading = "### Who changed the gradients"
-    return [heading, table(["executed", "measured peak", "gradients", "buffers"], rows)] if rows else []
+    ran = known.get("executed", ())
+    if not ran:
+        return []
+    changed = {
+        what: [f"`{e['method']}`" for e in ran if e[f"{what}_equal"] is False] for what in ("gradients", "buffers")
+    }
+    said = "; ".join(f"{what} were changed by {', '.join(names) or 'none'}" for what, names in changed.items())
+    return ["### Who changed the gradients", f"{len(ran)} of them ran, plain PyTorch among them: {said}."]
 
 
 def reported_text(known: dict[str, Any]) -> list[str]:
@@ -151,7 +133,7 @@ def reported_text(known: dict[str, Any]) -> list[str]:
         for row in known.get("reported", ())
     ]
     columns = ["setting", "PyTorch, measured peak", "cost", "our budget", "ours, measured peak", "cost"]
-    return ["### The model of pytorch 197838", table(columns, rows)] if rows else []
+    return ["### The model of pytorch 197838", narrow_table(columns, rows)] if rows else []
 
 
 if __name__ == "__main__":

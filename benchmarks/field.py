@@ -11,7 +11,7 @@
     python benchmarks/field.py
     python benchmarks/field.py timm:volo diffusers    (these alone)
     python benchmarks/field.py --again                (not only what the file of results does not have)
-    python benchmarks/field.py --page                 (puts what the file of results has into README.md)
+    python benchmarks/field.py --page                 (puts what the file of results has into docs/models.md)
 
 The libraries are no dependencies; install them where nothing depends on what they bring. A case is one of
 `field_models.LIBRARIES`, `field_domains.DOMAINS` or `field_research.RESEARCH`, and runs in a process of its own: a
@@ -47,7 +47,7 @@ import torch
 from field_domains import DOMAINS
 from field_models import LIBRARIES, declare_operators_of_torchvision
 from field_research import RESEARCH
-from report import fill, kept, publish, table, write
+from report import fill, kept, publish, write
 from torch import nn
 
 import remat_explorer as rx
@@ -71,10 +71,9 @@ COLUMNS = (
 )
 MODELS = LIBRARIES | DOMAINS | RESEARCH
 DEFECTS = ("differs", "exceeds", "fails")
-PAGE = Path(__file__).parents[1] / "README.md"
+PAGE = Path(__file__).parents[1] / "docs" / "models.md"
 BEGIN, END = "<!-- field: begin -->", "<!-- field: end -->"
 ONE_THREAD = "with one thread: with more, plain PyTorch differs from itself"  # where it adds by atomic operations
-HEADS = ("library", "models", "equal and within budget")
 TANGENT = 4  # bytes of the gradient of the loss: measured, and among the resident bytes
 
 
@@ -84,7 +83,7 @@ def main() -> int:
     parser.add_argument("--time-limit", type=float, default=4.0, help="of a search, seconds")
     parser.add_argument("--each", type=float, default=600.0, help="seconds of a case")
     parser.add_argument("--again", action="store_true", help="measure again what the file of results has")
-    parser.add_argument("--page", action="store_true", help="run nothing; put the file of results into README.md")
+    parser.add_argument("--page", action="store_true", help="run nothing; put the file of results into docs/models.md")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)  # in this process, as JSON
     options = parser.parse_args()
     if options.page:
@@ -117,12 +116,31 @@ def in_words(rows: Sequence[dict[str, Any]]) -> str:
     others = [f", {count} {outcome}" for outcome, count in counts.items() if outcome not in ("exact", "refused")]
     said = (
         "`benchmarks/field.py` trains models that nobody here wrote, each in a small size, at the smallest budget that "
-        f"is found in seconds, beside plain PyTorch. Of {len(ran)} models of {len(of_library)} libraries "
+        f"a short search finds, beside plain PyTorch. Of {len(ran)} models of {len(of_library)} libraries "
         f"{counts['exact']} stay within the budget, measured, with loss, gradients, buffers and random state equal bit "
-        f"for bit; {counts['refused']} refused in words{''.join(others)}."
+        f"for bit; {counts['refused']} refused in words{''.join(others)}.{_price(ran)}"
     )
-    lines = [(name, str(found.total()), str(found["exact"])) for name, found in sorted(of_library.items())]
-    return f"{textwrap.fill(said, 118)}\n\n{table(HEADS, lines)}"
+    each = [f"{name} {found['exact']} of {found.total()}" for name, found in sorted(of_library.items())]
+    return "\n\n".join(
+        textwrap.fill(text, 150, break_on_hyphens=False) for text in (said, f"By library: {', '.join(each)}.")
+    )
+
+
+def _price(rows: Sequence[dict[str, Any]]) -> str:
+    """How long the plans took to make, and what they cost."""
+    planned = [row for row in rows if row["outcome"] == "exact" and "cost" in row]
+    if not planned:
+        return ""
+    seconds, costs = ([row[key] for row in planned] for key in ("seconds", "cost"))
+    memory = [row["measured"] / row["plain"] for row in planned]
+    times = [row["time"] for row in planned if "time" in row]
+    return (
+        f" In the median a step needs {100 * statistics.median(memory):.0f} % of plain PyTorch's memory, for "
+        f"{format_overhead(statistics.median(costs))} of predicted cost ({format_overhead(max(costs))} at most); its "
+        f"plan was ready after {statistics.median(seconds):.0f} s ({max(seconds):.0f} s at most). Of {len(times)} of "
+        f"them the time was measured, too: {statistics.median(times):.1f} times the processor time of plain PyTorch "
+        "in the median."
+    )
 
 
 def cases(asked: list[str]) -> Iterator[str]:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from report import RESULTS, fill, publish, table, write
+from report import RESULTS, fill, publish, write
 
 import remat_explorer as rx
 from remat_explorer.solvers import default_selection
@@ -134,12 +134,11 @@ def main() -> None:
 
 
 def page_text(known: dict[str, Any]) -> str:
-    """What docs/papers.md shows of the results: how often ours costs less or more, and every run."""
+    """What docs/papers.md says of the results; the rows stand on a page of the site."""
     if not known:
         return "Not run yet."
     told = summary(known)
-    rows = rows_of(known)
-    return f"{told[0].upper()}{told[1:]}.\n\n{table(COLUMNS, rows)}"
+    return f"{told[0].upper()}{told[1:]}."
 
 
 def read() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Every item of both papers at full settings, and the table of docs/papers.md that is made from it.
+"""Every item of both papers at full settings; `reproduction/overview.py` has the short cells of docs/papers.md.
 
     python benchmarks/papers.py                                  # what has no result yet
     python benchmarks/papers.py checkmate-figure-6 --again       # one item anew
@@ -41,8 +41,9 @@ from reproduction import (
     monet_roofline,
     monet_solver_time,
 )
-from reproduction.items import FILE, TABLE_BEGINS, TABLE_ENDS, items_tables, kept_rows
+from reproduction.items import FILE, kept_rows
 from reproduction.layer_graphs import DATA
+from reproduction.overview import TABLE_BEGINS, TABLE_ENDS, overview
 
 RESULT = RESULTS / "papers.json"
 PAGE = Path(__file__).parents[1] / "docs" / "papers.md"
@@ -138,11 +139,11 @@ def write(known: Mapping[str, Any]) -> None:
 
 
 def write_tables(known: dict[str, Any]) -> None:
-    """The tables of docs/papers.md, between their marks, with results in today's words."""
+    """The tables of docs/papers.md, between their marks, and the results in today's words."""
     for key, entry in known.items():
         entry["result"] = ITEMS[key].words(entry["rows"], entry["settings"])
     write(known)
-    fill(PAGE, TABLE_BEGINS, TABLE_ENDS, items_tables(known))
+    fill(PAGE, TABLE_BEGINS, TABLE_ENDS, overview())
     print(f"written to {PAGE}")
 
 

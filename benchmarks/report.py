@@ -37,6 +37,11 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([line(columns), line(["-" * width for width in widths]), *map(line, rows)])
 
 
+def narrow_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Rows as a Markdown table without the blanks that align it, for pages."""
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (columns, ["---"] * len(columns), *rows))
+
+
 def publish(name: str, columns: Sequence[str], rows: Sequence[Sequence[str]], details: Any, **where: Any) -> None:
     """Print the table and write results/NAME.json."""
     print(table(columns, rows))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from report import table
+from report import narrow_table
 
 from remat_explorer.quantities import format_bytes
 
@@ -40,7 +40,7 @@ def rows_table(columns: tuple[Column, ...], entries: list[dict[str, Any]]) -> st
     if not entries:
         return "nothing was measured"
     rows = [[column.text(entry).replace("|", "/") for column in columns] for entry in entries]
-    return table([column.title for column in columns], rows)
+    return narrow_table([column.title for column in columns], rows)
 
 
 def of_bytes(*path: str) -> Callable[[Entry], Any]:

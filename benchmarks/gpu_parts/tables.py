@@ -49,13 +49,21 @@ def where(record: Record) -> str:
 
 def left(record: Record) -> str:
     """What was stopped or failed, one line each; nothing is left out in silence."""
-    lines = [record.words] if record.words else []
+    lines = [_first_names(record.words)] if record.words else []
     for name, entry in record.units.items():
         if PROBLEM in entry and entry.get("outcome") is None:
             lines.append(f"{name}: {shortened(entry[PROBLEM])}")
         if STOPPED in entry:
             lines.append(f"{name}: stopped, {entry[STOPPED]}")
     return "\n" * bool(lines) + "".join(f"\n- {line}" for line in lines)
+
+
+def _first_names(words: str, shown: int = 3) -> str:
+    """The words of a record with the first units that were not done, and how many more there are."""
+    said, _, names = words.partition("not done: ")
+    units = names.split(", ")
+    more = f" and {len(units) - shown} more" if len(units) > shown + 1 else ""
+    return f"{said}not done: {', '.join(units[:shown])}{more}" if more else words
 
 
 MEMORY = (

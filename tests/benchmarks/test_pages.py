@@ -1,4 +1,4 @@
-"""What README and docs/limits.md say of models of others and of gaps is what the benchmarks found."""
+"""What docs say of models of others, of gaps and of PyTorch's own ways is what the benchmarks found."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import field
 
+from remat_explorer.quantities import format_bytes, format_overhead
 from tests.project.pages import page
 
 LARGE = {"ViT-L": "vit_large", "GPT-2 XL": "gpt2_xl", "ResNet-152": "resnet152", "DiT-XL": "dit_xl"}
@@ -57,7 +58,7 @@ def test_cases_are_counted_by_library_and_outcome_without_those_that_plain_pytor
     said = " ".join(field.in_words(rows).split())
     assert "Of 3 models of 2 libraries 1 stay" in said
     assert "1 refused in words, 1 late." in said
-    assert "| timm | 2 | 1 | | x | 1 | 0 |" in said
+    assert "By library: timm 1 of 2, x 0 of 1." in said
 
 
 def test_the_page_has_what_the_results_say(folder):
@@ -66,3 +67,23 @@ def test_the_page_has_what_the_results_say(folder):
     rows = json.loads((folder / "results" / "field.json").read_text())["details"]
     assert between == field.in_words(rows)
     assert not {row["outcome"] for row in rows} & {*field.DEFECTS}
+
+
+def test_what_training_says_of_programs_of_others_is_what_they_cost(folder):
+    found = {row["program"]: float(row["overhead"]) for row in details(folder, "programs")}
+    dear = {name: overhead for name, overhead in found.items() if overhead > 2}
+    said = " ".join(page("docs/training.md").split())
+    assert f"runs {len(found)} programs and settings" in said
+    assert (len(found) - len(dear), dear.keys()) == (12, {"siamese_network", "time_sequence_prediction"})
+    assert f"{dear['siamese_network']:.1f} times for `siamese_network`" in said
+    assert f"{dear['time_sequence_prediction']:.0f} times for `time_sequence_prediction`" in said
+
+
+def test_training_says_where_pytorchs_own_budget_is_better(folder):
+    rows = [row for row in details(folder, "compiled") if row["case"].startswith("mobilenet_v1")]
+    lowest = {way: format_bytes(min(row[way] for row in rows)) for way in ("torch", "ours")}
+    times = {way: [row["seconds"][way] / row["seconds"]["plain"] for row in rows] for way in ("torch", "ours")}
+    spans = {way: f"{format_overhead(min(found))} to {format_overhead(max(found))}" for way, found in times.items()}
+    said = " ".join(page("docs/training.md").split())
+    assert f"It comes down to {lowest['torch']} and is not slower ({spans['torch']})" in said
+    assert f"ours comes down to {lowest['ours']}, at {spans['ours']}" in said

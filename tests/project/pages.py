@@ -25,7 +25,10 @@ def named_files(text: str) -> list[str]:
 
 def links(text: str) -> list[str]:
     """Targets of links that stay within the repository, without what follows #."""
-    targets = (target.partition("#")[0] for target in re.findall(r"\]\(([^)]+)\)", text))
+    targets = (
+        "".join(target).partition("#")[0]
+        for target in re.findall(r"\]\(([^)]+)\)|^\[[^\]]+\]: (\S+)$", text, re.MULTILINE)
+    )
     return [target for target in targets if target and "://" not in target]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import remat_explorer as rx
+from remat_explorer.capture_options import KINDS
 from remat_explorer.cli import output
 from remat_explorer.cli.parser import make_parser
 from remat_explorer.graph import Graph
@@ -20,9 +21,9 @@ from remat_explorer.graph.file import dump_graph
 from remat_explorer.solvers import STRATEGIES
 from reproduction.__main__ import make_parser as reproduction_parser
 from tests.project.pages import ROOT, blocks, links, named_files, page
+from tools import strategies_table
 
 PAGES = [path.stem for path in sorted((ROOT / "docs").glob("*.md"))]
-README = page("README.md")
 SUBPARSERS = next(a for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction))
 COMMANDS: dict[str, argparse.ArgumentParser] = dict(SUBPARSERS.choices)
 
@@ -59,11 +60,6 @@ def run(name: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
     for block in blocks(page(f"docs/{name}.md"), "python"):
         exec(block, names)
     return capsys.readouterr().out.splitlines()
-
-
-def test_the_readme_links_to_every_page() -> None:
-    linked = links(README)
-    assert {"CONTRIBUTING.md", "CHANGELOG.md", *(f"docs/{name}.md" for name in PAGES)} <= set(linked)
 
 
 @pytest.mark.parametrize(
@@ -210,19 +206,17 @@ def test_the_papers_are_cited_alike_in_words_and_in_bibtex() -> None:
         assert f"arXiv {number[1]}" in words
 
 
-def test_the_python_of_the_readme_runs_in_order_and_the_prediction_holds(capsys: pytest.CaptureFixture[str]) -> None:
-    names: dict = {}
-    shown = blocks(README, "python")
-    programs = [block for block in shown if "rx.Explorer" not in block]  # the explorer's own tests run that one
-    for program in programs:
-        exec(program, names)
-    assert len(programs) == len(shown) - 1 >= 4
-    assert "gradients equal: max difference 0" in capsys.readouterr().out
-    assert all(parameter.grad is not None for parameter in names["model"].parameters())
+@pytest.mark.parametrize("name", ["implementations", "models", "search", "strategies"])
+def test_the_python_of_a_page_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(name, capsys)
 
 
-def test_every_strategy_is_in_the_table_and_every_option_of_solving_is_named():
-    for name in STRATEGIES:
-        assert re.search(rf"^\| .*`{name}`.* \|", README, re.MULTILINE), name
-    for option in ("strategy", "strategies", "solver", "time-limit", "threads", "workers", "no-cache", "option"):
-        assert f"`--{option}" in README
+def test_the_table_of_strategies_is_current() -> None:
+    text = page("docs/strategies.md")
+    shown = text.partition(strategies_table.BEGINS)[2].partition(strategies_table.ENDS)[0].strip()
+    assert shown == strategies_table.strategies_table(), "run: python -m tools.strategies_table"
+
+
+def test_every_kind_of_implementation_is_in_the_table() -> None:
+    found = re.findall(r"^\| `([\w-]+)` \| .* \| (yes|no) \|$", page("docs/implementations.md"), re.MULTILINE)
+    assert {name: answer == "yes" for name, answer in found} == KINDS

@@ -23,6 +23,7 @@ NAMES = {  # by which a file can call the paper that its numbers are of
     "MONeT, ICLR 2021": "MONeT|Shah",
 }
 ELSEWHERE = "The same rules in other places"
+FILES = dict(re.findall(r"^\[([\w.]+)\]: \.\./([\w./]+)$", page("docs/equations.md"), re.MULTILINE))  # by their names
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ class Row:
     @property
     def path(self) -> str:
         """The file, from the root of the repository; "" where the code does not have it."""
-        found = re.fullmatch(r"\[[\w.]+\]\(\.\./([\w./]+)\) `[\w.]+`", self.where)
-        return found[1] if found else ""
+        found = re.fullmatch(r"\[([\w.]+)\] `[\w.]+`", self.where)
+        return FILES[found[1]] if found else ""
 
     @property
     def name(self) -> str:

@@ -289,3 +289,16 @@ def test_an_hour_and_a_day_are_those_of_the_logs() -> None:
         assert re.search(f"the first of {name} (comes )?after {min(first):,} s or later", text)
         assert min(first) > 3600
         assert [row["budget GiB"] for row in mine if not row["first seconds"]] == [5.0] * (network == "googlenet")
+
+
+def test_costs_of_vgg19s_forward_layers_span_what_is_said() -> None:
+    operations = layer_graph("VGG19").operations
+    costs = [node.implementations[0].cost for node in operations if node.phase == "forward"]
+    some = [cost for cost in costs if cost]
+    assert f"span {max(some) / min(some):.0f} times" in finding("VGG19's seven orders of magnitude")
+
+
+def test_convolutions_of_vgg16_with_a_large_workspace_are_as_many_as_the_page_of_the_papers_says() -> None:
+    nodes = [node for node in p100_graph("vgg16", "ic").operations if "convolution" in node.name]
+    large = [node for node in nodes if any(way.workspace > 2 * GIB for way in node.implementations)]
+    assert f"{len(large)} of its {len(nodes)} have an algorithm" in (ROOT / "docs" / "papers.md").read_text()

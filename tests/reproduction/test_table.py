@@ -1,4 +1,4 @@
-"""The tables of docs/papers.md say what the results file holds and where the papers say it; the page's program runs."""
+"""The cells of docs/papers.md are short, and say what the results file and the papers say; the page's program runs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,9 @@ import pytest
 
 from remat_explorer.errors import UnknownNameError
 from reproduction import ITEMS, full_result, monet_measured, monet_memory_at_overhead, monet_roofline, monet_solver_time
-from reproduction.items import (
-    COLUMNS,
-    FILE,
-    NOTHING,
-    OUTCOMES,
-    TABLE_BEGINS,
-    TABLE_ENDS,
-    items_table,
-    items_tables,
-    kept_rows,
-)
+from reproduction.items import FILE, OUTCOMES, kept_rows
 from reproduction.layer_graphs import DATA
+from reproduction.overview import BRIEFS, MOST_WORDS, TABLE_BEGINS, TABLE_ENDS, item_text, overview
 from reproduction.p100 import pytorch
 
 ROOT = Path(__file__).parents[2]
@@ -42,9 +33,9 @@ def results() -> dict:
     return json.loads((RESULTS / "papers.json").read_text())
 
 
-def test_the_table_is_made_from_the_results_file():
+def test_the_table_is_that_of_the_briefs():
     shown = PAGE.partition(TABLE_BEGINS)[2].partition(TABLE_ENDS)[0].strip()
-    assert shown == items_tables(results()), "run: python benchmarks/papers.py --table"
+    assert shown == overview(), "run: python benchmarks/papers.py --table"
 
 
 def test_every_result_is_made_from_its_rows_to_the_digit():
@@ -68,43 +59,51 @@ def test_the_results_that_come_with_the_package_are_those_of_the_results_file():
         full_result("monet-figure-5")
 
 
-def rows_of_the_page() -> list[dict[str, str]]:
-    """The rows of both tables, each with the paper's name, its key, and its cells by column."""
-    rows, paper = [], ""
-    for line in PAGE.partition(TABLE_BEGINS)[2].partition(TABLE_ENDS)[0].splitlines():
-        if line.startswith("### "):
-            paper = line[4:]
-        key = re.search(r"\(`([\w-]+)`\) \|", line)
-        if line.startswith("| ") and key:
-            cells = (cell.strip() for cell in line.strip("|").split(" | "))
-            rows.append({"paper": paper, "key": key[1], **dict(zip(COLUMNS, cells, strict=True))})
-    return rows
+def numbers(text: str) -> set[str]:
+    return set(re.findall(r"(?<![\d.])\d+(?:\.\d+)?", text.replace(",", "")))
 
 
-def test_every_published_statement_has_its_place_in_the_paper():
-    for row in rows_of_the_page():
-        for statement in row["published result"].split("; "):
-            place = re.fullmatch(r".+ \(([^()]+)\)", statement)
-            assert place, f"{row['key']}: no place in {statement!r}"
-            for one in place[1].split(", "):
-                assert one in PLACES[row["paper"]], f"{row['key']}: {one!r} is no place in the paper"
+@pytest.mark.parametrize("key", ITEMS)
+def test_a_brief_has_the_numbers_of_the_result_and_of_the_paper_in_few_words(key):
+    brief, published = BRIEFS[key], ITEMS[key].published
+    assert numbers(brief.ours) <= numbers(results()[key]["result"])
+    assert numbers(brief.published) <= numbers(published)
+    for cell in (brief.ours, brief.published, brief.alike):
+        assert 0 < len(cell.split()) <= MOST_WORDS, cell
 
 
-def test_each_table_has_one_unit_of_memory():
-    of_the_other = {"Checkmate": r"[KMGT]iB\b", "MONeT": r"\b[kMGT]B\b"}
-    for row in rows_of_the_page():
-        words = row["our result"] + row["published result"] + row["remark"]
-        assert not re.findall(of_the_other[row["paper"]], words), row["key"]
+def test_every_cell_of_the_page_has_few_words():
+    rows = [line for line in PAGE.splitlines() if line.startswith("| ")]
+    assert len(rows) > len(ITEMS)
+    long = [cell for row in rows for cell in row.strip("|").split(" | ") if len(cell.split()) > MOST_WORDS]
+    assert long == []
 
 
-def test_the_table_has_a_row_for_every_item_and_says_what_was_not_run():
-    known = {"checkmate-figure-5": {"result": "as | is", "settings": "small", "complete": False}}
-    tables = [items_table(known, paper) for paper in PLACES]
-    lines = [line for table in tables for line in table.splitlines()[2:]]
-    assert len(lines) == len(ITEMS)
-    assert {line.count(" | ") for line in lines} == {6}
-    assert "as / is (small settings, interrupted)" in tables[0]
-    assert "".join(tables).count(NOTHING) == len(ITEMS) - 1
+@pytest.mark.parametrize("item", ITEMS.values(), ids=ITEMS)
+def test_every_published_statement_has_its_place_in_the_paper(item):
+    for statement in item.published.split("; "):
+        place = re.fullmatch(r".+ \(([^()]+)\)", statement)
+        assert place, f"no place in {statement!r}"
+        for one in place[1].split(", "):
+            assert one in PLACES[item.paper], f"{one!r} is no place in the paper"
+
+
+@pytest.mark.parametrize("key", ITEMS)
+def test_a_paper_has_one_unit_of_memory(key):
+    of_the_other = {"Checkmate": r"[KMGT]iB\b", "MONeT": r"\b[kMGT]B\b"}[ITEMS[key].paper]
+    brief = BRIEFS[key]
+    words = results()[key]["result"] + ITEMS[key].published + ITEMS[key].remark + brief.ours + brief.published
+    assert not re.findall(of_the_other, words)
+
+
+def test_an_items_page_has_result_and_remark_and_says_what_was_not_run():
+    item = ITEMS["checkmate-figure-5"]
+    entry = {"result": "One. Two 1.5.", "rows": [{"n": 7}], "settings": "small", "complete": False}
+    text = item_text(item, entry)
+    assert "- One.\n- Two 1.5. (with small settings, interrupted)\n" in text
+    assert "<td>7</td>" in text
+    assert item.remark in text
+    assert "Not run yet." in item_text(item, None)
 
 
 def test_monets_items_are_read_from_the_results_of_their_own_benchmark():

@@ -14,10 +14,11 @@ from nbformat.notebooknode import NotebookNode
 from reproduction.arena_page import arena_page
 from reproduction.judge import Verdict
 from tools.website.outputs import framed, shown
+from tools.website.papers import item_pages, linked_keys, runs_page
 
 ROOT = Path(__file__).parents[2]
 STATIC = Path(__file__).parent / "static"
-LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
+LINK = re.compile(r"(\]\(|^\[[^\]]+\]: )([^)#\s]+)((?:#[^)\s]*)?(?:\)|$))", re.MULTILINE)
 TOP = {"README.md": "index.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md"}
 PLACES = """
 ```{{toctree}}
@@ -54,8 +55,7 @@ def write_pages(folder: Path, run: Run, papers: Mapping[str, NotebookNode]) -> N
     _write_arena(folder)
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         _write_notebook(folder, f"notebooks/{path.name}", run(nbformat.read(path, as_version=4)))
-    for name, notebook in papers.items():
-        _write_notebook(folder, f"papers/{name}.ipynb", run(notebook))
+    _write_papers(folder, run, papers)
     (folder / "api.md").write_text(API + "\n".join(_api()), "utf-8")
     with (folder / "index.md").open("a", encoding="utf-8") as index:
         index.writelines(_places())
@@ -63,7 +63,6 @@ def write_pages(folder: Path, run: Run, papers: Mapping[str, NotebookNode]) -> N
 
 def _places() -> Iterable[str]:
     yield PLACES.format(caption="Notebooks", options=":glob:", entries="notebooks/*")
-    yield PLACES.format(caption="The two papers", options=":glob:", entries="papers/*")
     yield PLACES.format(caption="To read on", options=":glob:", entries="docs/*")
     yield PLACES.format(caption="Reference", options="", entries="api\nCONTRIBUTING\nCHANGELOG")
 
@@ -124,6 +123,17 @@ def _write_notebook(folder: Path, name: str, found: tuple[NotebookNode, dict[str
     target = folder / name
     target.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(notebook, target)
+
+
+def _write_papers(folder: Path, run: Run, papers: Mapping[str, NotebookNode]) -> None:
+    """A page for each item of the papers and one for MONeT's runs, with links from the page of both papers."""
+    for name, notebook in papers.items():
+        executed, live = run(notebook)
+        for page, part in item_pages(name, executed).items():
+            _write_notebook(folder, f"papers/{page}.ipynb", (part, live))
+    (folder / "papers" / "monet-runs.md").write_text(runs_page(), "utf-8")
+    text = folder / "docs" / "papers.md"
+    text.write_text(linked_keys(text.read_text("utf-8"), folder), "utf-8")
 
 
 def _write_arena(folder: Path) -> None:
