@@ -10,7 +10,7 @@ import numpy as np
 
 from remat_explorer.cli.finding import captured, find_graph, find_source
 from remat_explorer.cli.output import DONE, put, require_outputs, table, written_to
-from remat_explorer.graph import Graph, Summary
+from remat_explorer.graph import Graph, Summary, cost_unit
 from remat_explorer.plain_text import one_line
 from remat_explorer.quantities import format_bytes, format_share
 
@@ -117,8 +117,8 @@ def _operations(graph: Graph, chosen: list[int]) -> str:
     rows = [("costliest operations", "cost", "share", "pass", "workspace")]
     for k in chosen:
         node, way = graph.operations[k], graph.operations[k].default
-        share = way.cost / (graph.total_cost or 1)
-        rows.append((node.name, f"{way.cost:.4g}", format_share(share), node.phase, format_bytes(way.workspace)))
+        cost, share = f"{way.cost:.4g}{cost_unit(graph)}", format_share(way.cost / (graph.total_cost or 1))
+        rows.append((node.name, cost, share, node.phase, format_bytes(way.workspace)))
     return table(rows, "<>><>")
 
 

@@ -36,7 +36,7 @@ from remat_explorer.files import require_writable
 from remat_explorer.graph import Graph
 from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Plan
-from remat_explorer.quantities import format_bytes, format_overhead, format_share
+from remat_explorer.quantities import exact_bytes, format_bytes, format_overhead, format_share
 from remat_explorer.runtime.autograd_order import region_plan, second_run_of
 from remat_explorer.runtime.module_regions import (
     ModuleRegion,
@@ -248,7 +248,8 @@ def _require_possible(policy: Policy) -> None:
     """Refuse a budget that the policy exceeds, and what no solution can cost beside it, or no bound can be."""
     optimum, bound, once = policy.optimum, policy.lower_bound, policy.graph.total_cost
     if policy.peak > policy.budget:
-        raise SolutionError(f"the budget of the file is {policy.budget} bytes, but its regions take {policy.peak}")
+        budget, peak = exact_bytes(policy.budget), exact_bytes(policy.peak)
+        raise SolutionError(f"the budget of the file is {budget}, but its regions take {peak}")
     if optimum is not None and optimum < once * (1 - PROVEN):
         raise SolutionError(f"the optimum of the file is {optimum!r}, but computing everything once costs {once!r}")
     for cost, what in ((policy.cost, "its regions cost"), (optimum, "its optimum is")):
@@ -327,7 +328,7 @@ class PolicySearch:
         if not found:
             raise SolverError(
                 f"no policy was found that fits into {format_bytes(self.budget)}; the smallest one takes "
-                f"{format_bytes(self.least)}, so give {self.least} bytes or more"
+                f"{exact_bytes(self.least)}; give as much or more"
             )
         best = min(found, key=self.evaluate)
         for choice in sorted(found, key=self.evaluate):

@@ -24,7 +24,7 @@ from remat_explorer.graph import MOST_IMPLEMENTATIONS, Graph, options_document, 
 from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Plan
-from remat_explorer.quantities import SMALLEST, format_bytes, format_overhead, format_seconds, format_share
+from remat_explorer.quantities import begins_at_smallest, format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Computations, Schedule
 from remat_explorer.solvers.base import Limits, checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
@@ -370,9 +370,9 @@ def require_meaning(meaning: str, budget: object = None) -> str:
     """
     if meaning not in MEANINGS:
         raise UnknownNameError("meaning of a budget", meaning, MEANINGS)
-    if meaning == RESERVED and isinstance(budget, str) and budget.strip().lower() == SMALLEST:
+    if meaning == RESERVED and begins_at_smallest(budget):
         raise QuantityError(
-            f'the budget "{SMALLEST}" is known for requested bytes only; give the reserved ones as a number of bytes'
+            f'the budget "{budget}" is known for requested bytes only; give the reserved ones as a number of bytes'
         )
     return meaning
 

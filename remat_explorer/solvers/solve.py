@@ -68,8 +68,9 @@ def solve(
 
     Args:
         graph: the training graph.
-        budget: bytes, "1.5 GiB", "60%" of the checkpoint-all peak, or "smallest", the smallest with a known schedule,
-            or what `minimum_budget` gave; resident bytes (parameters) included.
+        budget: bytes, "1.5 GiB", or "60%" of the checkpoint-all peak; "smallest", the smallest with a known schedule,
+            or "40% of the way" from there to that peak; or what `minimum_budget` gave. Resident bytes (parameters)
+            are included.
         strategy: a key of `STRATEGIES`.
         time_limit: seconds of wall time; loading the strategy and compiling the search, once on a machine,
             are no part of them. Where the smallest budget is asked for, looking for it counts, which takes about three
@@ -89,7 +90,7 @@ def solve(
         options: of the strategy, such as its knob (`Method.arguments` lists them).
 
     Raises:
-        QuantityError: if the budget cannot be read, or is "smallest" in reserved bytes.
+        QuantityError: if the budget cannot be read, or begins at "smallest" in reserved bytes.
         UnknownNameError: if there is no such strategy, solver or meaning of a budget.
         ScheduleError: if a schedule of the strategy is wrong, or costs less than its bound: a bug.
         SolverError: if the solver fails, or the graph has operations with several implementations, or optional ones,

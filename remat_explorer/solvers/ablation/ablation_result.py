@@ -25,7 +25,7 @@ from remat_explorer.errors import RematError, ScheduleError, SolutionError, Unkn
 from remat_explorer.graph import Graph
 from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Plan
-from remat_explorer.quantities import format_bytes, format_overhead, format_share
+from remat_explorer.quantities import exact_bytes, format_bytes, format_overhead, format_share
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import checkpoint_all_peak
 from remat_explorer.solvers.monet.condensed_choices import allowed_codes
@@ -92,8 +92,8 @@ def _require_unrefuted(
         lowest = min(map(Plan.peak_of, own), default=None)
         if kinds in smallest and lowest is not None and smallest[kinds].lower_bound > lowest:
             raise SolutionError(
-                f"the smallest budget of {where} has the lower bound {smallest[kinds].lower_bound}, but a schedule "
-                f"takes {lowest} bytes"
+                f"the smallest budget of {where} has the lower bound "
+                f"{exact_bytes(smallest[kinds].lower_bound)}, but a schedule takes {exact_bytes(lowest)}"
             )
 
 

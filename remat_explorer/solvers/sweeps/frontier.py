@@ -19,10 +19,10 @@ from remat_explorer.claims import Claims
 from remat_explorer.documents import read_json, require_format, require_keys, write_json
 from remat_explorer.entry_checks import require_arguments, require_list, require_number, require_text
 from remat_explorer.errors import ScheduleError, SolutionError, shown
-from remat_explorer.graph import Graph
+from remat_explorer.graph import Graph, cost_unit
 from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Plan
-from remat_explorer.quantities import format_bytes, format_overhead, format_share
+from remat_explorer.quantities import exact_bytes, format_bytes, format_overhead, format_share
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import PROVEN, least_cost
 from remat_explorer.solvers.memory.minimum_budget import budget_of
@@ -82,7 +82,7 @@ def _own_points(entries: Any, graph: Graph) -> tuple[OwnPoint, ...]:
         solution = _solution(point, where, graph)
         require_text(point["label"], f"the label of {where}", SolutionError)
         if solution.peak != solution.budget:
-            raise SolutionError(f"the budget of {where} is {solution.budget}, not its peak, {solution.peak}")
+            raise SolutionError(f"the budget of {where} is {exact_bytes(solution.budget)}, which is not its peak")
         points.append(OwnPoint.of(solution, point["label"]))
     return tuple(points)
 
@@ -292,7 +292,7 @@ def _row(solution: Solution) -> tuple[str, ...]:
         one_line(solution.strategy),
         format_bytes(solution.budget),
         format_bytes(solution.peak) if has_schedule and solution.peak is not None else "",
-        f"{solution.cost:.6g}" if solution.cost is not None else "",
+        f"{solution.cost:.6g}{cost_unit(solution.graph)}" if solution.cost is not None else "",
         format_overhead(solution.overhead) if solution.overhead is not None else "",
         format_share(solution.gap) if solution.gap is not None else "",
         str(solution.status),

@@ -280,7 +280,7 @@ def test_a_file_brings_points_own_points_and_messages_back_and_damage_is_seen(tm
     ]
     assert [(p.peak, p.cost) for p in loaded.nondominated()] == [(p.peak, p.cost) for p in frontier.nondominated()]
     for damage, message in (
-        (lambda document: document["own_points"][0].update(budget=100), "not its peak"),
+        (lambda document: document["own_points"][0].update(budget=100), "is 100 B, which is not its peak"),
         (lambda document: document["own_points"][0].update(label=3), "label of own point 0"),
         (lambda document: document["own_points"][0].update(cost=1.0), "own point 0 says cost"),
         (lambda document: document["own_points"][0].pop("label"), "own point 0 lacks the key 'label'"),
