@@ -86,7 +86,7 @@ FALSE = [
     ({"lower_bound": 0.0, "gap": 1.0}, 'status "optimal" with lower_bound 0.0, which does not prove a cost of 17.0'),
     ({"lower_bound": None, "gap": None}, 'status "optimal" with lower_bound null'),
     ({"status": "infeasible"}, 'status "infeasible", but there is a schedule'),
-    ({"status": []}, "the status [] of"),
+    ({"status": []}, "status is none of optimal, feasible, infeasible, unknown: []"),
     ({"status": "feasible", "gap": 0.5}, "gap 0.5, but cost and lower_bound have 0.0"),
     ({"cost": 16.0}, "says cost 16.0, but its schedule has 17.0"),
     ({"peak": 9}, "says peak 9, but its schedule has 10"),
