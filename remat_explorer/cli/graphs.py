@@ -32,9 +32,9 @@ HEADS = ("strategy", "general graphs", "cost aware", "memory aware", "knob", "op
 
 def strategies(options: argparse.Namespace) -> int:
     """List the strategies with their properties, options and sources."""
-    from remat_explorer.solvers import STRATEGIES, row
+    from remat_explorer.solvers import STRATEGIES, table_one_row
 
-    rows = {name: row(method) for name, method in STRATEGIES.items()}
+    rows = {name: table_one_row(method) for name, method in STRATEGIES.items()}
     cells: list[tuple[str, ...]] = [HEADS]
     for name, one in rows.items():
         properties = (one.general_graphs, one.cost_aware, one.memory_aware, one.knob, ", ".join(one.options))

@@ -30,7 +30,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress
 from remat_explorer.solvers.bounds.stages import cost_step
 from remat_explorer.solvers.cache import Question, known_answer, load_solution, no_worse, store_or_warn
-from remat_explorer.solvers.memory.minimum_budget import Budget, budget_of, with_known
+from remat_explorer.solvers.memory.minimum_budget import Budget, budget_of, fall_back_on_smallest
 from remat_explorer.solvers.milp import backend
 from remat_explorer.solvers.registry import STRATEGIES, threads_of
 from remat_explorer.solvers.search.planner import load_search
@@ -160,7 +160,7 @@ def solve_from(
         answer = method(graph, budget_bytes, limits, **options)
     solution = no_worse(judge(graph, budget_bytes, strategy, answer, limits.elapsed), start.schedule)
     if budget_means == REQUESTED:
-        solution = with_known(solution, budget, options.get("implementations", "all"))
+        solution = fall_back_on_smallest(solution, budget, options.get("implementations", "all"))
     if cache:
         store_or_warn(question.within(solution.seconds) if limits.cancelled() else question, solution)
     return solution

@@ -51,11 +51,11 @@ def sets_of(kinds: Kinds) -> tuple[Kinds, ...]:
     return tuple(dict.fromkeys([(), *((kind,) for kind in kinds), kinds]))
 
 
-def called(kinds: Kinds, every: Kinds) -> str:
+def kinds_name(kinds: Kinds, every: Kinds) -> str:
     """What a set of kinds is called among all kinds.
 
-    >>> called((), ("masks", "lean")), called(("masks", "lean"), ("masks", "lean")), called(("lean",), ("lean",))
-    ('none', 'all', 'lean')
+    >>> kinds_name((), ("masks", "lean")), kinds_name(("masks", "lean"), ("masks", "lean"))
+    ('none', 'all')
     """
     return NONE if not kinds else ALL if kinds == every and len(kinds) > 1 else ", ".join(kinds)
 
@@ -203,7 +203,7 @@ class Ablation:
         require_arguments(Ablation.smallest_budget, locals())
         chosen = self._set(kinds)
         if chosen not in self.smallest:
-            raise SolutionError(f"the ablation ended before the smallest budget of {called(chosen, self.kinds)!r}")
+            raise SolutionError(f"the ablation ended before the smallest budget of {kinds_name(chosen, self.kinds)!r}")
         return self.smallest[chosen]
 
     def rows(self) -> list[tuple[str, ...]]:
@@ -214,7 +214,7 @@ class Ablation:
             least = self.smallest.get(kinds)
             share = "" if least is None else f" ({format_share(least.known_feasible / peak)})"
             size = "" if least is None else format_bytes(least.known_feasible)
-            rows.append((called(kinds, self.kinds), size + share, *(_cell(point) for point in self.curve(kinds))))
+            rows.append((kinds_name(kinds, self.kinds), size + share, *(_cell(point) for point in self.curve(kinds))))
         return rows
 
     def save(self, path: str | Path) -> Path:

@@ -293,7 +293,9 @@ def smallest_known(graph: Graph, cache: bool = False) -> int:
     return kept.peak
 
 
-def with_known(solution: Solution, budget: Budget, implementations: str | Collection[str] = "all") -> Solution:
+def fall_back_on_smallest(
+    solution: Solution, budget: Budget, implementations: str | Collection[str] = "all"
+) -> Solution:
     """The solution, or, where a search that goes on from what is known has none, the schedule of the smallest budget.
 
     Args:
@@ -303,7 +305,7 @@ def with_known(solution: Solution, budget: Budget, implementations: str | Collec
 
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.solvers.solution import Status
-    >>> found = with_known(Solution(linear(8), "optimal", Status.UNKNOWN, 4, None, 17.0, 0.0), "smallest")
+    >>> found = fall_back_on_smallest(Solution(linear(8), "optimal", Status.UNKNOWN, 4, None, 17.0, 0.0), "smallest")
     >>> found.peak, str(found.status)
     (3, 'feasible')
     """
