@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from remat_explorer.documents import quote
-from remat_explorer.entry_checks import Reader, or_null, require_bytes, require_number, require_text
+from remat_explorer.entry_checks import Table, or_null, require_bytes, require_number, require_text
 from remat_explorer.errors import RematError, SolutionError
 
 PROVEN = 1e-6  # relative gap up to which a solution is called optimal
@@ -49,20 +49,17 @@ def read_seconds(entry: Any, where: str, error: type[RematError]) -> float:
     return 0.0 if entry is None else require_number(entry, where, error)
 
 
-CLAIMS: Mapping[str, Reader] = {
-    "strategy": require_text,
+CLAIMS: Table = {
+    **dict.fromkeys(("strategy", "solver"), require_text),
     "status": _read_status,
     "budget": require_bytes,
-    "cost": or_null(require_number),
     "peak": or_null(require_bytes),
-    "lower_bound": or_null(require_number),
-    "gap": or_null(require_number),
+    **dict.fromkeys(("cost", "lower_bound", "gap"), or_null(require_number)),
     "seconds": read_seconds,
-    "solver": require_text,
 }
-"""The keys of a file that claim something of a solution, in their order, and how each is read."""
+"""The keys of a file that claim something of a solution, and how each is read."""
 
-LIMIT: Mapping[str, Reader] = {"limit": require_text}
+LIMIT: Table = {"limit": require_text}
 """The claim that is there only where the search was ended."""
 
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import numpy as np
 
-from remat_explorer.documents import quote, require_keys
+from remat_explorer.documents import quote, require_format, require_keys
 from remat_explorer.errors import ArgumentError, RematError, shown
 from remat_explorer.quantities import MOST_BYTES, format_bytes
 
@@ -107,17 +107,15 @@ def list_of(reader: Reader, empty: bool = True) -> Reader:
     return read
 
 
-def read_entry(
-    entry: Any, where: str, error: type[RematError], table: Mapping[str, Reader], optional: Mapping[str, Reader] = {}
-) -> dict[str, Any]:
-    """What a JSON object of a file holds, by key, each read by its reader; there is no other key than those.
+Table = Mapping[str, Reader]
+"""The keys of a JSON object, and how what stands there is read."""
+_NO_MORE: Table = {}
 
-    Args:
-        entry: what stands in the file.
-        where: its place, such as ``values[3]``; "" for the whole file.
-        error: raised with the place of what is missing, unknown or wrong.
-        table: the keys that must be there, in their order.
-        optional: those that may be there, too.
+
+def read_entry(
+    entry: Any, where: str, error: type[RematError], table: Table, optional: Table = _NO_MORE
+) -> dict[str, Any]:
+    """What an object of a file holds by key: all of a table, what there is of another; "" is the place of the file.
 
     >>> read_entry({"costs": [1, -1]}, "values[3]", RematError, {"costs": list_of(require_number)})
     Traceback (most recent call last):
@@ -129,6 +127,14 @@ def read_entry(
     require_keys(entry, table, where or "the file", error)
     inside = f"{where}." if where else ""
     return {key: reader(entry[key], inside + key, error) for key, reader in table.items()}
+
+
+def read_document(
+    document: Any, name: str, version: int, error: type[RematError], table: Table, optional: Table = _NO_MORE
+) -> dict[str, Any]:
+    """`read_entry` of a whole file, of a format and version of ours."""
+    require_format(document, name, version, error)
+    return read_entry(document, "", error, {"format": as_it_is, "version": as_it_is, **table}, optional)
 
 
 @dataclass(frozen=True)

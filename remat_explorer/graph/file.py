@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from remat_explorer.capture_options import CaptureOptions
-from remat_explorer.documents import require_format, write_text
+from remat_explorer.documents import write_text
 from remat_explorer.entry_checks import (
-    Reader,
+    Table,
     as_it_is,
     list_of,
     or_null,
+    read_document,
     read_entry,
     require_bytes,
     require_flag,
@@ -38,27 +39,27 @@ from remat_explorer.graph.parts import Contents, Implementation, Operation, Valu
 from remat_explorer.operation_details import Details
 
 FORMAT, VERSION = "remat-explorer/graph", 1
-_OPTIONS: dict[str, Reader] = {
+_OPTIONS: Table = {
     "contract": require_flag,
     "split_convolution_backward": require_flag,
     "optimizer": or_null(require_text),
     "fake": require_flag,
 }
-_CHOSEN: dict[str, Reader] = {"implementations": list_of(require_text, empty=False), "kernels": require_text}
-_IMPLEMENTATION: dict[str, Reader] = {
+_CHOSEN: Table = {"implementations": list_of(require_text, empty=False), "kernels": require_text}
+_IMPLEMENTATION: Table = {
     "name": require_text,
     "inputs": list_of(require_whole),
     "outputs": list_of(require_whole),
     "cost": require_number,
     "workspace": require_bytes,
 }
-_SOMETIMES: dict[str, Reader] = {
+_SOMETIMES: Table = {
     "overwrites": require_whole,
     "in_place": require_true,
     "tolerance": require_number,
     "kinds": list_of(require_text, empty=False),
 }
-_DETAILS: dict[str, Reader] = {  # not the source itself, which stays with who captured
+_DETAILS: Table = {  # not the source itself, which stays with who captured
     "module": require_text,
     "operator": require_text,
     "shapes": list_of(require_text),
@@ -109,8 +110,8 @@ def parse_graph(
     document: Any,
 ) -> tuple[str, tuple[Value, ...], tuple[Operation, ...], int, CaptureOptions | None, str | None]:
     """The fields of `Graph`, in their order, of a parsed graph file."""
-    require_format(document, FORMAT, VERSION, GraphError)
-    read = read_entry(document, "", GraphError, _GRAPH, {"capture": parse_options, "captured_structure": require_text})
+    optional: Table = {"capture": parse_options, "captured_structure": require_text}
+    read = read_document(document, FORMAT, VERSION, GraphError, _GRAPH, optional)
     more = read.get("capture"), read.get("captured_structure")
     return read["name"], read["values"], read["operations"], read["resident_bytes"], *more
 
@@ -139,7 +140,7 @@ def _read_value(entry: Any, where: str, error: type[RematError]) -> Value:
 
 
 def _read_operation(entry: Any, where: str, error: type[RematError]) -> Operation:
-    more: dict[str, Reader] = {"optional": require_true, "details": _read_details}
+    more: Table = {"optional": require_true, "details": _read_details}
     return Operation(**read_entry(entry, where, error, _OPERATION, more))
 
 
@@ -152,15 +153,13 @@ def _read_details(entry: Any, where: str, error: type[RematError]) -> Details:
     return Details(**read_entry(entry, where, error, _DETAILS))
 
 
-_VALUE: dict[str, Reader] = {"name": require_text, "bytes": require_bytes, "persistent": require_flag}
-_OPERATION: dict[str, Reader] = {
+_VALUE: Table = {"name": require_text, "bytes": require_bytes, "persistent": require_flag}
+_OPERATION: Table = {
     "name": require_text,
     "phase": as_it_is,
     "implementations": list_of(_read_implementation),
 }
-_GRAPH: dict[str, Reader] = {
-    "format": as_it_is,
-    "version": as_it_is,
+_GRAPH: Table = {
     "name": require_text,
     "resident_bytes": require_bytes,
     "values": list_of(_read_value),

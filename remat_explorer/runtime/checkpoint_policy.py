@@ -22,13 +22,14 @@ from typing import Any
 
 from remat_explorer.checker import replay
 from remat_explorer.claims import PROVEN
-from remat_explorer.documents import quote, read_json, require_format, write_json
+from remat_explorer.documents import quote, read_json, write_json
 from remat_explorer.entry_checks import (
-    Reader,
     Seconds,
+    Table,
     as_it_is,
     list_of,
     or_null,
+    read_document,
     read_entry,
     require_arguments,
     require_bytes,
@@ -57,19 +58,13 @@ from remat_explorer.runtime.peers.policy_check import require_equal
 from remat_explorer.solvers import Condensed, Region, Solution, layers_of
 
 FORMAT, VERSION = "remat-explorer/policy", 1
-_FILE: dict[str, Reader] = {
-    "format": as_it_is,
-    "version": as_it_is,
-    "graph": as_it_is,
+_FILE: Table = {
+    **dict.fromkeys(("graph", "cost", "peak", "all_once"), as_it_is),
     "budget": require_bytes,
-    "cost": as_it_is,
-    "peak": as_it_is,
-    "all_once": as_it_is,
-    "optimum": or_null(require_number),
-    "lower_bound": or_null(require_number),
+    **dict.fromkeys(("optimum", "lower_bound"), or_null(require_number)),
     "regions": require_list,
 }
-_REGION: dict[str, Reader] = {
+_REGION: Table = {
     "module": require_text,
     "operators": list_of(require_text),
     "saved": list_of(require_whole),
@@ -232,8 +227,7 @@ def save_policy(solution: Solution, path: str | Path, time_limit: Seconds = 10.0
 
 
 def _read(document: Any, graph: Graph) -> Policy:
-    require_format(document, FORMAT, VERSION, SolutionError)
-    read = read_entry(document, "", SolutionError, _FILE)
+    read = read_document(document, FORMAT, VERSION, SolutionError, _FILE)
     entry = read_entry(read["graph"], "graph", SolutionError, {"name": as_it_is, "sha256": as_it_is})
     if entry["sha256"] != graph.sha256:
         raise SolutionError(

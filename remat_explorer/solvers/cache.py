@@ -25,8 +25,8 @@ from remat_explorer.allocator import AllocatorSettings, reserved_of
 from remat_explorer.cache_folder import cache_folder, entry_path, evict, paths_about, used_now
 from remat_explorer.checker import check_schedule
 from remat_explorer.claims import CLAIMS
-from remat_explorer.documents import read_json, require_format, write_json
-from remat_explorer.entry_checks import Reader, as_it_is, read_entry, require_number, require_text
+from remat_explorer.documents import read_json, write_json
+from remat_explorer.entry_checks import Table, as_it_is, read_document, read_entry, require_number, require_text
 from remat_explorer.errors import RematError, ScheduleError, SolutionError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import SMALLEST
@@ -214,8 +214,7 @@ def describe_entry(path: Path) -> dict[str, Any]:
         SolutionError: if the file cannot be read, or is no kept solution.
     """
     document = read_json(path, SolutionError)
-    require_format(document, FORMAT, VERSION, SolutionError)
-    read = read_entry(document, "", SolutionError, _FILE)
+    read = read_document(document, FORMAT, VERSION, SolutionError, _FILE)
     about = {key: CLAIMS[key] for key in ("strategy", "status", "budget", "cost")}
     solution = read["solution"] if isinstance(read["solution"], dict) else {}
     claims = read_entry({key: solution.get(key) for key in about}, "solution", SolutionError, about)
@@ -283,8 +282,7 @@ def _read(question: Question) -> _Kept | None:
         if not path.exists():
             return None
         document = read_json(path, SolutionError)
-        require_format(document, FORMAT, VERSION, SolutionError)
-        read = read_entry(document, "", SolutionError, _FILE)
+        read = read_document(document, FORMAT, VERSION, SolutionError, _FILE)
         if read["key"] != question.key:
             raise SolutionError("the file answers another question")
         solution = Solution.from_document(read["solution"], question.graph)
@@ -321,9 +319,7 @@ def _read_time_limit(entry: Any, where: str, error: type[RematError]) -> float:
     return math.inf if entry is None else require_number(entry, where, error)
 
 
-_FILE: dict[str, Reader] = {
-    "format": as_it_is,
-    "version": as_it_is,
+_FILE: Table = {
     "key": as_it_is,
     "graph": require_text,
     "time_limit": _read_time_limit,

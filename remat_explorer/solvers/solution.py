@@ -17,8 +17,8 @@ from typing import Any
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.checker import check, check_schedule
 from remat_explorer.claims import CLAIMS, LIMIT, PROVEN, Claims, Status, relative_gap
-from remat_explorer.documents import pack_rows, quote, read_json, require_format, unpack_rows, write_json
-from remat_explorer.entry_checks import Reader, as_it_is, read_entry, require_arguments, require_text
+from remat_explorer.documents import pack_rows, quote, read_json, unpack_rows, write_json
+from remat_explorer.entry_checks import Table, as_it_is, read_document, read_entry, require_arguments, require_text
 from remat_explorer.errors import QuantityError, RematError, ScheduleError, SolutionError, SolverError, UnknownNameError
 from remat_explorer.graph import MOST_IMPLEMENTATIONS, Graph, options_document, parse_options
 from remat_explorer.memoize import memoize_by_identity
@@ -249,9 +249,7 @@ def _read_graph(entry: Any, where: str, error: type[RematError]) -> dict[str, An
     return read_entry(entry, where, error, names, {"structure": require_text, "capture": as_it_is})
 
 
-_FILE: dict[str, Reader] = {
-    "format": as_it_is,
-    "version": as_it_is,
+_FILE: Table = {
     "graph": _read_graph,
     **CLAIMS,
     "R": as_it_is,
@@ -260,8 +258,7 @@ _FILE: dict[str, Reader] = {
 
 
 def _read(document: Any) -> dict[str, Any]:
-    require_format(document, FORMAT, VERSION, SolutionError)
-    return read_entry(document, "", SolutionError, _FILE, LIMIT)
+    return read_document(document, FORMAT, VERSION, SolutionError, _FILE, LIMIT)
 
 
 def _unrefuted(solution: Solution) -> Solution:

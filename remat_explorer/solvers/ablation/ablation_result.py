@@ -20,11 +20,12 @@ from typing import Any
 
 from remat_explorer.checker import check_schedule
 from remat_explorer.claims import read_seconds
-from remat_explorer.documents import quote, read_json, require_format, write_json
+from remat_explorer.documents import quote, read_json, write_json
 from remat_explorer.entry_checks import (
-    Reader,
+    Table,
     as_it_is,
     list_of,
+    read_document,
     read_entry,
     require_arguments,
     require_bytes,
@@ -84,17 +85,15 @@ class SmallestBudget:
 
 
 FORMAT, VERSION = "remat-explorer/ablation", 1
-_FILE: dict[str, Reader] = {
-    "format": as_it_is,
-    "version": as_it_is,
+_FILE: Table = {
     "graph": as_it_is,
     "seconds": read_seconds,
     "kinds": list_of(require_text),
     "budgets": list_of(require_bytes),
     "sets": require_list,
 }
-_SET: dict[str, Reader] = {"kinds": list_of(require_text), "smallest": as_it_is, "points": require_list}
-_SMALLEST: dict[str, Reader] = {"known_feasible": as_it_is, "lower_bound": require_bytes, "runs": as_it_is}
+_SET: Table = {"kinds": list_of(require_text), "smallest": as_it_is, "points": require_list}
+_SMALLEST: Table = {"known_feasible": as_it_is, "lower_bound": require_bytes, "runs": as_it_is}
 
 
 def _require_unrefuted(
@@ -269,8 +268,7 @@ class Ablation:
         Raises:
             SolutionError: as `load`.
         """
-        require_format(document, FORMAT, VERSION, SolutionError)
-        read = read_entry(document, "", SolutionError, _FILE)
+        read = read_document(document, FORMAT, VERSION, SolutionError, _FILE)
         require_graph(read["graph"], "ablation", graph)
         every, budgets = read["kinds"], read["budgets"]
         if len(read["sets"]) != len(sets_of(every)):

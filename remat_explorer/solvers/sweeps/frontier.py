@@ -16,8 +16,16 @@ from typing import Any
 
 from remat_explorer.checker import check_schedule
 from remat_explorer.claims import CLAIMS, LIMIT, Claims, read_seconds
-from remat_explorer.documents import read_json, require_format, write_json
-from remat_explorer.entry_checks import Reader, as_it_is, read_entry, require_arguments, require_list, require_text
+from remat_explorer.documents import read_json, write_json
+from remat_explorer.entry_checks import (
+    Table,
+    as_it_is,
+    read_document,
+    read_entry,
+    require_arguments,
+    require_list,
+    require_text,
+)
 from remat_explorer.errors import ScheduleError, SolutionError, shown
 from remat_explorer.graph import Graph, cost_unit
 from remat_explorer.plain_text import one_line
@@ -39,14 +47,8 @@ from remat_explorer.solvers.sweeps.own_points import (
 )
 
 FORMAT, VERSION = "remat-explorer/sweep", 1
-_FILE: dict[str, Reader] = {
-    "format": as_it_is,
-    "version": as_it_is,
-    "graph": as_it_is,
-    "seconds": read_seconds,
-    "points": require_list,
-}
-_POINT: dict[str, Reader] = {**CLAIMS, "message": require_text, "runs": as_it_is}
+_FILE: Table = {"graph": as_it_is, "seconds": read_seconds, "points": require_list}
+_POINT: Table = {**CLAIMS, "message": require_text, "runs": as_it_is}
 
 
 def point_entry(solution: Solution, message: str = "", with_runs: bool = True) -> dict[str, Any]:
@@ -245,8 +247,7 @@ class Frontier:
         Raises:
             SolutionError: as `load`.
         """
-        require_format(document, FORMAT, VERSION, SolutionError)
-        read = read_entry(document, "", SolutionError, _FILE, {"own_points": require_list})
+        read = read_document(document, FORMAT, VERSION, SolutionError, _FILE, {"own_points": require_list})
         require_graph(read["graph"], "sweep", graph)
         solutions: list[Solution] = []
         messages: dict[tuple[str, int], str] = {}
