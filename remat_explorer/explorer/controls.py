@@ -19,7 +19,7 @@ from remat_explorer.solvers import (
     default_options,
     default_strategy,
     read_options,
-    row,
+    table_one_row,
     write_options,
 )
 
@@ -175,7 +175,7 @@ class Controls:
         state = self._state
         chosen = STRATEGIES.get(state.strategy)  # scripts may choose what is not there, and hear so by solving
         fit = unsuitable_strategies(state.graph).get(state.strategy) if state.graph is not None else None
-        tooltip = row(chosen).describe() if chosen else TOOLTIPS["strategy"]
+        tooltip = table_one_row(chosen).describe() if chosen else TOOLTIPS["strategy"]
         self._fields["strategy"][1].tooltip = f"{fit.reason}. {tooltip}" if fit else tooltip
         defaults = default_options(chosen) if chosen else {}
         defaults.pop("implementations", None)  # they have a field of their own

@@ -30,7 +30,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress
 from remat_explorer.solvers.bounds.stages import cost_step
 from remat_explorer.solvers.cache import Question, known_answer, load_solution, no_worse, store_or_warn
-from remat_explorer.solvers.memory.minimum_budget import Budget, budget_of, with_known
+from remat_explorer.solvers.memory.minimum_budget import Budget, budget_of, fall_back_on_smallest
 from remat_explorer.solvers.milp import backend
 from remat_explorer.solvers.registry import STRATEGIES, threads_of
 from remat_explorer.solvers.search.planner import load_search
@@ -68,8 +68,9 @@ def solve(
 
     Args:
         graph: the training graph.
-        budget: bytes, "1.5 GiB", "60%" of the checkpoint-all peak, or "smallest", the smallest with a known schedule,
-            or what `minimum_budget` gave; resident bytes (parameters) included.
+        budget: bytes, "1.5 GiB", or "60%" of the checkpoint-all peak; "smallest", the smallest with a known schedule,
+            or "40% of the way" from there to that peak; or what `minimum_budget` gave. Resident bytes (parameters)
+            are included.
         strategy: a key of `STRATEGIES`.
         time_limit: seconds of wall time; loading the strategy and compiling the search, once on a machine,
             are no part of them. Where the smallest budget is asked for, looking for it counts, which takes about three
@@ -89,7 +90,7 @@ def solve(
         options: of the strategy, such as its knob (`Method.arguments` lists them).
 
     Raises:
-        QuantityError: if the budget cannot be read, or is "smallest" in reserved bytes.
+        QuantityError: if the budget cannot be read, or begins at "smallest" in reserved bytes.
         UnknownNameError: if there is no such strategy, solver or meaning of a budget.
         ScheduleError: if a schedule of the strategy is wrong, or costs less than its bound: a bug.
         SolverError: if the solver fails, or the graph has operations with several implementations, or optional ones,
@@ -159,7 +160,7 @@ def solve_from(
         answer = method(graph, budget_bytes, limits, **options)
     solution = no_worse(judge(graph, budget_bytes, strategy, answer, limits.elapsed), start.schedule)
     if budget_means == REQUESTED:
-        solution = with_known(solution, budget, options.get("implementations", "all"))
+        solution = fall_back_on_smallest(solution, budget, options.get("implementations", "all"))
     if cache:
         store_or_warn(question.within(solution.seconds) if limits.cancelled() else question, solution)
     return solution

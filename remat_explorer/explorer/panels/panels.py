@@ -16,7 +16,7 @@ from remat_explorer.explorer.panels.plan_panel import PeakPanel, PlanPanel
 from remat_explorer.explorer.panels.side_panel import Clickable, colours, table, text
 from remat_explorer.explorer.panels.solver_panel import SolverPanel
 from remat_explorer.explorer.state.state import PANELS, State
-from remat_explorer.solvers import STRATEGIES, row
+from remat_explorer.solvers import STRATEGIES, table_one_row
 
 TABS: dict[str, tuple[str, str]] = {
     "fit": (
@@ -159,7 +159,7 @@ def legend_html() -> str:
 def _strategies() -> list[list[str]]:
     rows = []
     for name, method in STRATEGIES.items():
-        line = row(method)
+        line = table_one_row(method)
         aware = [text(entry) for entry in (line.general_graphs, line.cost_aware, line.memory_aware)]
         rows.append([f"<b>{text(name)}</b>", *aware, text(line.describe())])
     return rows

@@ -29,13 +29,13 @@ from remat_explorer.solvers import (
     Status,
     Support,
     assess_schedule,
-    blocks,
     chain_of,
     checkpoint_sequential_candidates,
     default_selection,
     default_strategy,
     method_of,
     require_chain,
+    single_value_stretches,
 )
 
 _selections: list[Selection] = []  # the last one: to select takes as long as to check a graph
@@ -209,7 +209,7 @@ def _parts(method: Method, graph: Graph) -> str:
         return _blocks([len(forward) for forward in chain_of(Condensed.of(graph)).forward if forward])
     if method is CHECKPOINT_SEQUENTIAL:
         checkpoint_sequential_candidates(graph)
-        return _blocks([len(block) for block in blocks(graph)])
+        return _blocks([len(block) for block in single_value_stretches(graph)])
     if method in (AP_SQRT_N, AP_GREEDY):
         return "its checkpoints are at articulation points, from which alone follows all that comes after them"
     return ""
