@@ -1,0 +1,10 @@
+"""Plans with a third choice for every value: keep it, compute it again, or send it to the host and fetch it back.
+
+- `transfers`: bandwidths, latency and host memory, which are part of the problem
+- `transfer_plan`: the statements, and what bytes and seconds follow from them
+- `transfer_check`: what every plan passes before anyone sees it
+"""
+
+from remat_explorer.offload.transfer_check import CheckedTransfers, check_transfers
+from remat_explorer.offload.transfer_plan import Drop, Event, Fetch, Send, TransferPlan, TransferTimeline
+from remat_explorer.offload.transfers import LINKS, Transfers
