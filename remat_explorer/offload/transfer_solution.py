@@ -91,10 +91,11 @@ class TransferSolution:
             return f"strategy {one_line(self.strategy)}: {self.status} within {format_bytes(self.budget)}{ended}"
         status = f"proven {self.status}" if self.status is Status.OPTIMAL else str(self.status)
         proven = "no bound proven" if self.gap is None else f"gap {format_share(self.gap)}"
+        sends = f"sends {format_bytes(self.plan.sent_bytes)}" if self.plan.sent_bytes else "sends nothing"
         return (
-            f"strategy {one_line(self.strategy)}: {status}, overhead {format_overhead(self.overhead or 1.0)}, predicted "
-            f"peak {format_bytes(self.peak)} of {format_bytes(self.budget)}, sends {format_bytes(self.plan.sent_bytes)}, "
-            f"{proven}, {format_seconds(self.seconds)}"
+            f"strategy {one_line(self.strategy)}: {status}, overhead {format_overhead(self.overhead or 1.0)}, "
+            f"predicted peak {format_bytes(self.peak)} of {format_bytes(self.budget)}, {sends}, {proven}, "
+            f"{format_seconds(self.seconds)}"
         )
 
     def to_document(self) -> dict[str, Any]:

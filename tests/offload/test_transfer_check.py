@@ -122,7 +122,7 @@ def test_whatever_is_faster_makes_no_plan_slower() -> None:
         assert check_transfers(replace(plan, transfers=faster, graph=graph)).makespan <= plan.makespan
 
 
-@pytest.mark.parametrize("wrong", [{"out": -1}, {"back": "fast"}, {"latency": float("nan")}, {"host_bytes": 1.5}])
-def test_a_number_that_is_none_is_refused(wrong: dict) -> None:
+@pytest.mark.parametrize("wrong", [(-1, 1), (1, "fast"), (1, 1, float("nan")), (1, 1, 0, 1.5), (1, 1, 0, None, 2)])
+def test_a_number_that_is_none_is_refused(wrong: tuple) -> None:
     with pytest.raises(QuantityError):
-        Transfers(**{"out": 1.0, "back": 1.0} | wrong)
+        Transfers(*wrong)

@@ -1,6 +1,7 @@
-"""Plans that send values to the host: a local search over renewals, and lower bounds of its own.
+"""Plans that send values to the host: strategies, and lower bounds of their own.
 
-In the order of reading: `renewals`, `renewal_search`, `transfer_moments`, `half_stages`, `offload_search`.
+In the order of reading: `offload_search`, whose local search is `remat_explorer.solvers.search.renewal_search`;
+`transfer_moments` and `half_stages`, the bounds.
 """
 
 from __future__ import annotations

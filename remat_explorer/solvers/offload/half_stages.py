@@ -1,7 +1,7 @@
 """The integer program of half stages: a lower bound of every plan with transfers; exact on many small graphs.
 
-Stage t ends with the first run of operation t, [sigma_t, e_t]. The time line is cut into the halves (t, 0), from e_{t-1}
-to sigma_t, of length w_t, and (t, 1), from sigma_t to e_t, of length C_t. The makespan is the sum of all C_t and w_t.
+Stage t ends with the first run of operation t, from sigma_t to e_t. The time line is cut into the halves (t, 0), from
+e_{t-1} to sigma_t, of length w_t, and (t, 1), from sigma_t to e_t, of length C_t. The makespan is their sum.
 
     R[t,i]        operation i runs again in stage t
     X, Y[t,v]     group v is allocated at sigma_t, just after t's own allocation, and just before e_t
@@ -9,9 +9,10 @@ to sigma_t, of length w_t, and (t, 1), from sigma_t to e_t, of length C_t. The m
     o[t,h,v]      the part of v's one send that is done there
 
 Every row follows from the clock of any plan that sends a value once and runs operations in a stage in ascending order,
-each at most once: what is there was there before, is computed, or begins to be fetched; one copy each way at a time, and
-an engine has no more work than time; the bytes at sigma_t, at e_t, and between the runs of a stage are within the budget.
-Without P, p and o it is the liveness formulation of Checkmate's problem.
+each at most once: what is there was there before, is computed, or begins to be fetched; an engine makes one copy at a
+time, and has no more work than time; the bytes at sigma_t, at e_t, and between the runs of a stage keep the budget.
+Without P, p and o it is the liveness formulation of Checkmate's problem. Each group has one value here (`one_by_one`):
+of several, a part may be sent.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Iterable
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp
-from remat_explorer.solvers.offload.renewals import Copies
+from remat_explorer.solvers.search.renewals import Copies
 
 MOST_OPERATIONS = 14  # of a graph for which the program is made: n ** 3 columns
 

@@ -1,7 +1,7 @@
 """The strategies `offload` and `offload-only`: an anytime search for plans that send values away, with a bound.
 
-1. Computing everything once is returned if it fits. Where nothing can be sent, the problem is Checkmate's, and `optimal`
-   answers.
+1. Computing everything once is returned if it fits. Where nothing can be sent, the problem is Checkmate's, and
+   `optimal` answers.
 2. `offload` begins with the schedule that `optimal` finds in a part of the time. It, plans that only send, and plans
    that do both are starts of the local search over renewals (`renewals`, `renewal_search`).
 3. The local search cools down several times, each time from the best plan of a start or of all.
@@ -15,16 +15,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 
 import numpy as np
 
-from remat_explorer.errors import SolverError, UnknownNameError
+from remat_explorer.errors import ScheduleError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.offload import (
-    Event,
     TransferPlan,
     Transfers,
     TransferSolution,
@@ -32,15 +29,14 @@ from remat_explorer.offload import (
     status_of,
 )
 from remat_explorer.plan import Plan
-from remat_explorer.schedule import Schedule
+from remat_explorer.quantities import format_overhead
 from remat_explorer.solvers.anytime import optimal
 from remat_explorer.solvers.base import PROVEN, Limits, checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed, smallest_budget_with_stages
 from remat_explorer.solvers.offload.half_stages import MOST_OPERATIONS, half_stage_bound
-from remat_explorer.solvers.offload.renewal_search import begin_search, measure, random_state, search
-from remat_explorer.solvers.offload.renewals import FETCH, LENGTH, NEVER, Copies, TransferState, members_of, set_renewals
 from remat_explorer.solvers.offload.transfer_moments import transfer_moments_bound
-from remat_explorer.solvers.search.compiled_state import FlatGraph
+from remat_explorer.solvers.search.renewal_search import Chain, Renewals
+from remat_explorer.solvers.search.renewals import one_by_one
 
 TRANSFER_STRATEGIES: dict[str, str] = {
     "offload": "keep, compute again, or send to the host: an anytime search with a bound",
@@ -50,13 +46,18 @@ TRANSFER_STRATEGIES: dict[str, str] = {
 
 _RECOMPUTING = 0.35  # share of the time for the schedule without transfers, and
 _RECOMPUTING_SECONDS = 12.0  # at most
+_BOUNDING, _SMALL_BOUNDING = 0.5, 0.8  # shares of the time for the bounds of large and of small graphs
 _CHUNK = 0.1  # seconds of moves between two looks at the clock
 _COOLINGS = 6  # in the time that there is, for each start at least one
 _HOT, _COLD = 2e-3, 1e-6  # temperatures as shares of the cost of computing once
+_SMALL_COOLINGS, _SMALL_SECONDS, _SMALL_HOT = 40, 0.05, 0.1  # the same of small graphs, for each start
+REFUTED = 1e-6  # relative excess of a bound over a makespan beyond which no rounding explains it
 _TRIES = 12  # repairs from nothing until a start is given up
 
 
-def solve_with_transfers(graph: Graph, budget: int, strategy: str, transfers: Transfers, limits: Limits) -> TransferSolution:
+def solve_with_transfers(
+    graph: Graph, budget: int, strategy: str, transfers: Transfers, limits: Limits
+) -> TransferSolution:
     """The fastest plan that a strategy finds in time, checked; see the top of this file.
 
     Raises:
@@ -66,6 +67,8 @@ def solve_with_transfers(graph: Graph, budget: int, strategy: str, transfers: Tr
     if strategy not in TRANSFER_STRATEGIES:
         raise UnknownNameError("strategy with transfers", strategy, TRANSFER_STRATEGIES)
     condensed = Condensed.of(graph)
+    if graph.n <= MOST_OPERATIONS:
+        condensed = one_by_one(condensed)
     found = _Found(graph, budget, transfers, limits)
     infeasible = budget < smallest_budget_with_stages(graph)
     if not infeasible:
@@ -84,6 +87,8 @@ def solve_with_transfers(graph: Graph, budget: int, strategy: str, transfers: Tr
             infeasible = True  # everything is kept, or the plan would have to compute again
     infeasible = infeasible and found.plan is None
     cost = None if found.plan is None else found.plan.makespan
+    if cost is not None and found.bound > cost * (1 + REFUTED):
+        raise ScheduleError(f"no plan is said to take less than {found.bound:.6g}, but one takes {cost:.6g}")
     bound = None if infeasible else found.bound if cost is None else min(found.bound, cost)
     status = status_of(cost, bound, infeasible)
     ended = limits.reached or "the end of its search"
@@ -123,34 +128,22 @@ class _Found:
             return False
         check_transfers(plan, self.budget, plan.makespan)
         self.plan = plan
-        self.limits.tell(f"found a plan that takes {plan.makespan / (self.graph.total_cost or 1.0):.4f} times computing once")
+        self.limits.tell(f"found a plan, overhead {format_overhead(plan.makespan / (self.graph.total_cost or 1.0))}")
         return True
 
     def raise_bound(self, bound: float) -> None:
         self.bound = max(self.bound, bound)
 
 
-@dataclass
-class _Chain:
-    """A start of the local search with its best renewals."""
-
-    runs: np.ndarray
-    fetches: np.ndarray
-    cost: float
-
-
 class _Search:
     def __init__(
         self, condensed: Condensed, budget: int, transfers: Transfers, strategy: str, limits: Limits, found: _Found
     ) -> None:
-        self.condensed, self.budget, self.transfers, self.limits, self.found = condensed, budget, transfers, limits, found
-        self.graph, self.flat = condensed.graph, FlatGraph.of(condensed)
-        self.copies = Copies.of(condensed, transfers)
-        self.members = members_of(condensed)
-        self.state = TransferState.empty(condensed.n, condensed.groups)
-        self.random = random_state(condensed.n)
+        self.condensed, self.budget, self.transfers = condensed, budget, transfers
+        self.limits, self.found = limits, found
+        self.graph, self.renewals = condensed.graph, Renewals(condensed, budget, transfers)
         self.may_run = strategy == "offload"
-        self.chains: list[_Chain] = []
+        self.chains: list[Chain] = []
 
     @property
     def over(self) -> bool:
@@ -173,13 +166,11 @@ class _Search:
 
     def _bound(self) -> bool:
         """Raise the bound; whether it is proven that there is no plan."""
-        limits, small = self.limits, self.condensed.n <= MOST_OPERATIONS
-        if not small:
-            bound = transfer_moments_bound(self.condensed, self.budget, self.copies, self.may_run, limits.share(0.5))
-            self.found.used_solver = True
-            self.found.raise_bound(bound)
-            return False
-        bound = half_stage_bound(self.condensed, self.budget, self.copies, self.may_run, limits.share(0.8))
+        bound_of, share = transfer_moments_bound, _BOUNDING
+        if self.condensed.n <= MOST_OPERATIONS:
+            bound_of, share = half_stage_bound, _SMALL_BOUNDING  # one value in each group, or it is no bound
+        limits = self.limits.share(share)
+        bound = bound_of(self.condensed, self.budget, self.renewals.copies, self.may_run, limits)
         self.found.used_solver = True
         if math.isinf(bound):
             return True
@@ -194,88 +185,47 @@ class _Search:
             answer = optimal.METHOD(self.graph, self.budget, part)
             if answer.schedule is not None:
                 self.found.keep(TransferPlan.from_plan(Plan.of(answer.schedule), self.transfers))
-                self._add(self._runs_of(answer.schedule), None)
+                self._add(self.renewals.of_schedule(answer.schedule))
         for may_run in (False, True) if self.may_run else (False,):
             for _ in range(_TRIES):
                 if self.over:
                     return
-                self._load(None, None)
-                cost = begin_search(
-                    self.flat, self.copies, self.state, self.random, self.budget, may_run, True
-                )
-                if cost < NEVER:
-                    self._add(self.state.runs.copy(), self.state.fetches.copy())
+                chain = self.renewals.begin(may_run)
+                if chain is not None:
+                    self._add(chain)
                     break
 
-    def _runs_of(self, schedule: Schedule) -> np.ndarray:
-        runs = np.zeros((self.condensed.n, self.condensed.n), dtype=np.uint8)
-        for t, k, _ in schedule.sequence:
-            runs[t, k] = k != t
-        return runs
-
-    def _add(self, runs: np.ndarray | None, fetches: np.ndarray | None) -> None:
-        """A chain with these renewals, if they fit."""
-        self._load(runs, fetches)
-        cost = float(measure(self.flat, self.copies, self.state, self.budget))
-        if cost < NEVER:
-            self.chains.append(_Chain(self.state.runs.copy(), self.state.fetches.copy(), cost))
-            self.found.keep(self._plan())
-
-    def _load(self, runs: np.ndarray | None, fetches: np.ndarray | None) -> None:
-        set_renewals(self.state, runs, fetches)
+    def _add(self, chain: Chain | None) -> None:
+        """Take a start, if it fits."""
+        if chain is not None:
+            self.chains.append(chain)
+            self.found.keep(self.renewals.plan(chain))
 
     def _cool(self) -> None:
-        """Cool each start down, then the best again and again."""
+        """Cool each start down, then the best of all and another in turns."""
         if not self.chains:
             return
-        begun, limits, once = time.monotonic(), self.limits, self.graph.total_cost or 1.0
-        seconds = max(limits.left, 1e-3)
+        small, seconds = self.condensed.n <= MOST_OPERATIONS, max(self.limits.left, 1e-3)
         rounds = max(_COOLINGS, 2 * len(self.chains))
-        small = self.condensed.n <= MOST_OPERATIONS
-        for turn in range(10**9):
-            if self.over or (small and turn >= 40 * len(self.chains)):
-                break
+        most = _SMALL_COOLINGS * len(self.chains) if small else math.inf
+        turn = 0
+        while not self.over and turn < most:
             order = sorted(self.chains, key=lambda chain: chain.cost)
-            chain = self.chains[turn] if turn < len(self.chains) else order[(turn // 2) % len(order) if turn % 2 else 0]
-            part = 0.05 if small else seconds / rounds
-            hot = _HOT if turn < len(self.chains) else _HOT / (1 + turn % 4)
+            chain = self.chains[turn] if turn < len(self.chains) else order[(turn // 2) % len(order) * (turn % 2)]
             if small:
-                hot = 0.1 * (turn % 3)
-            self._cool_once(chain, part, hot * once)
-        del begun
+                self._cool_once(chain, _SMALL_SECONDS, _SMALL_HOT * (turn % 3))
+            else:
+                self._cool_once(chain, seconds / rounds, _HOT / (1 + turn % 4))
+            turn += 1
 
-    def _cool_once(self, chain: _Chain, seconds: float, hot: float) -> None:
-        self._load(chain.runs, chain.fetches)
-        costs = np.array([chain.cost, chain.cost])
-        begun, moves = time.monotonic(), 20
-        cold = _COLD * (self.graph.total_cost or 1.0)
-        while not self.over and time.monotonic() - begun < seconds:
-            passed = (time.monotonic() - begun) / seconds
-            temperature = max(hot * (1 - passed) ** 2, cold)
-            before = time.monotonic()
-            search(
-                self.flat, self.copies, self.state, self.random, self.budget, self.may_run, True, moves, temperature,
-                costs, chain.runs, chain.fetches,
-            )  # fmt: skip
-            if costs[1] < chain.cost:
-                chain.cost = float(costs[1])
-            moves = int(min(max(10, moves * _CHUNK / max(time.monotonic() - before, 1e-4)), 100_000))
-        self._load(chain.runs, chain.fetches)
-        if measure(self.flat, self.copies, self.state, self.budget) < NEVER:
-            self.found.keep(self._plan())
-
-    def _plan(self) -> TransferPlan:
-        """The plan of the renewals that were measured last."""
-        state, events = self.state, list[Event]()
-        for i in range(int(state.numbers[LENGTH])):
-            t, k = int(state.stage[i]), int(state.operation[i])
-            version = int(state.head[i])
-            while version >= 0:
-                events += [("fetch", t, v) for v in self.members[state.group[version]]]
-                version = int(state.link[version])
-            events.append(("compute", t, k))
-            if k == t:
-                for group in range(self.flat.output_start[k], self.flat.output_start[k + 1]):
-                    if state.sent[group]:
-                        events += [("send", t, v) for v in self.members[group]]
-        return TransferPlan.from_events(self.graph, self.transfers, events, self.budget)
+    def _cool_once(self, chain: Chain, seconds: float, hot: float) -> None:
+        once, before = self.graph.total_cost or 1.0, chain.cost
+        costs, begun, moves = np.array([chain.cost, chain.cost]), time.monotonic(), 20
+        self.renewals.load(chain)
+        while not self.over and (passed := (time.monotonic() - begun) / seconds) < 1:
+            started = time.monotonic()
+            temperature = max(hot * (1 - passed) ** 2, _COLD) * once
+            self.renewals.go_on(chain, costs, moves, temperature, self.may_run)
+            moves = int(min(max(10, moves * _CHUNK / max(time.monotonic() - started, 1e-4)), 100_000))
+        if chain.cost < before:
+            self.found.keep(self.renewals.plan(chain))

@@ -1,7 +1,7 @@
 """A lower bound with transfers from a few moments: a linear program, in a second for hundreds of operations.
 
-The few-moments relaxation (`remat_explorer.solvers.bounds.few_moments`) asks only what is in memory just before the ends
-of a few first runs, and what happens between them. With transfers, of each group v and each interval q:
+The few-moments relaxation (`remat_explorer.solvers.bounds.few_moments`) asks only what is in memory just before the
+ends of a few first runs, and what happens between them. With transfers, of each group v and each interval q:
 
     s[q,v] <= s[q-1,v] + x[q,p(v)] + f[q,v]            it was there, is computed again, or is fetched
     1 <= that, if a first run of the interval reads v;  x[q,o] <= that of every input of o
@@ -9,7 +9,8 @@ of a few first runs, and what happens between them. With transfers, of each grou
     D_q >= first runs + sum C x;  >= sum of out g;  >= sum of back f      an engine has no more work than time
     sum M s[q,v] + what the moment itself needs <= B
 
-s, f and g are fractions of the group that have arrived, and of its copies' time: a copy may be under way at a moment.
+s, f and g are fractions of the group's bytes: a copy may be under way at a moment, and of several values a part may be
+sent. So a whole group has one latency only: any part of it has at least that share of one.
 The sum of all D_q is least. Values below 1e-4 of the budget are there for nothing.
 """
 
@@ -22,7 +23,7 @@ import numpy as np
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp
-from remat_explorer.solvers.offload.renewals import Copies
+from remat_explorer.solvers.search.renewals import Copies
 
 SMALL = 1e-4  # share of the budget below which a group takes no memory
 MOMENTS = (8, 24)  # how many there are, one try after another
@@ -34,6 +35,7 @@ def transfer_moments_bound(condensed: Condensed, budget: int, copies: Copies, ma
     for count in MOMENTS:
         if limits.over:
             break
+        limits.tell(f"bounding from {count} moments with transfers")
         problem = _moments_program(condensed, budget, copies, may_run, _moments(condensed, count), limits.solver)
         outcome = problem.solve(limits.left, cancelled=limits.cancelled)
         if outcome.status == "optimal" and math.isfinite(outcome.bound):
@@ -59,7 +61,6 @@ def _moments_program(
     problem = Milp(solver, relaxed=True)
     costs, sizes, producer = condensed.costs, condensed.bytes, condensed.producer.tolist()
     large = [v for v in range(condensed.groups) if sizes[v] > SMALL * budget]
-    is_large = set(large)
     s: list[dict[int, int]] = []
     g: list[dict[int, int]] = []
     low = -1
@@ -91,9 +92,8 @@ def _moments_program(
                         problem.row([x[o], *got], [1.0, *minus], "<", 0.0)
             sent = [part[v] for part in g if v in part]
             problem.row([f[v], *sent], [1.0, *([-1.0] * len(sent))], "<", 0.0)
-        assert is_large.issuperset(f)
-        out = ([*g[q].values()], [copies.out[v] for v in g[q]])
-        back = ([*f.values()], [copies.back[v] for v in f])
+        out = ([*g[q].values()], [copies.least_out[v] for v in g[q]])
+        back = ([*f.values()], [copies.least_back[v] for v in f])
         for columns, times in (out, back) if copies.duplex else ((out[0] + back[0], out[1] + back[1]),):
             problem.row([*columns, lasts], [*times, -1.0], "<", 0.0)
         low = high

@@ -12,6 +12,7 @@ of `remat_explorer.offload`, where a group of several values is one copy.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +31,8 @@ class Copies(NamedTuple):
 
     out: np.ndarray  # of each group, float64
     back: np.ndarray
+    least_out: np.ndarray  # the same with one latency for all values of a group
+    least_back: np.ndarray
     host_bytes: int  # -1 for any number
     duplex: bool
     possible: bool  # whether there are any
@@ -40,25 +43,53 @@ class Copies(NamedTuple):
         """The copies of a condensed graph: each value of a group is a copy of its own."""
         graph = condensed.graph
         out, back = np.zeros(condensed.groups), np.zeros(condensed.groups)
+        least_out, least_back = np.zeros(condensed.groups), np.zeros(condensed.groups)
         if transfers.possible:
             for g, values in enumerate(members_of(condensed)):
                 sizes = [graph.values[v].bytes for v in values]
                 out[g] = sum(map(transfers.out_seconds, sizes))
                 back[g] = sum(map(transfers.back_seconds, sizes))
+                least_out[g], least_back[g] = transfers.out_seconds(sum(sizes)), transfers.back_seconds(sum(sizes))
         room = -1 if transfers.host_bytes is None else transfers.host_bytes
         alone = np.array([node.default.in_place for node in graph.operations], dtype=np.bool_)
-        return Copies(out, back, room, transfers.duplex, transfers.possible, alone)
+        return Copies(out, back, least_out, least_back, room, transfers.duplex, transfers.possible, alone)
 
 
 def members_of(condensed: Condensed) -> list[list[int]]:
     """The values of each group."""
     graph = condensed.graph
+    if condensed.groups == sum(_is_grouped(condensed)):
+        return [[int(v)] for v in condensed.member]
     group_of = {(int(graph.producer[v]), graph.readers[v]): group for group, v in enumerate(condensed.member)}
     members: list[list[int]] = [[] for _ in range(condensed.groups)]
-    for v in range(len(graph.values)):
-        if graph.readers[v] and not graph.persistent[v]:
-            members[group_of[int(graph.producer[v]), graph.readers[v]]].append(v)
+    for v in np.flatnonzero(_is_grouped(condensed)).tolist():
+        members[group_of[int(graph.producer[v]), graph.readers[v]]].append(v)
     return members
+
+
+def _is_grouped(condensed: Condensed) -> list[bool]:
+    """Which values are in groups."""
+    graph = condensed.graph
+    return [bool(graph.readers[v]) and not graph.persistent[v] for v in range(len(graph.values))]
+
+
+def one_by_one(condensed: Condensed) -> Condensed:
+    """The same with a group for each value: half a group may be sent, so groups do change an optimum with transfers."""
+    graph = condensed.graph
+    read = [v for v in range(len(graph.values)) if graph.readers[v] and not graph.persistent[v]]
+    read.sort(key=lambda v: int(graph.producer[v]))
+    group_of = {v: group for group, v in enumerate(read)}
+    overwritten = [node.default.overwrites for node in graph.operations]
+    return replace(
+        condensed,
+        inputs=tuple(tuple(sorted(group_of[v] for v in set(graph.inputs(k)) & set(read))) for k in range(graph.n)),
+        outputs=tuple(tuple(group_of[v] for v in read if graph.producer[v] == k) for k in range(graph.n)),
+        readers=tuple(graph.readers[v] for v in read),
+        producer=np.array([graph.producer[v] for v in read], dtype=np.int64),
+        bytes=np.array([graph.values[v].bytes for v in read], dtype=np.int64),
+        member=np.array(read, dtype=np.int64),
+        overwritten=np.array([-1 if v is None else group_of[v] for v in overwritten], dtype=np.int64),
+    )
 
 
 class TransferState(NamedTuple):
@@ -100,6 +131,7 @@ class TransferState(NamedTuple):
     arrival: np.ndarray
     host: np.ndarray
     busy: np.ndarray
+    ahead: np.ndarray
     host_change: np.ndarray
 
     @staticmethod
@@ -107,39 +139,49 @@ class TransferState(NamedTuple):
         """No renewal."""
         most = 6 * n + 512
         versions = 4 * most + groups
-        of_version = [np.zeros(versions, dtype=np.int32) for _ in range(7)]
+
+        def whole(count: int, dtype: type[np.generic] = np.int32) -> np.ndarray:
+            return np.zeros(count, dtype=dtype)
+
         return TransferState(
-            np.zeros((n, n), dtype=np.uint8),
-            np.zeros((n, groups), dtype=np.uint8),
-            np.zeros((n, n), dtype=np.int32),
-            np.zeros(n, dtype=np.int32),
-            np.zeros((n, n), dtype=np.uint8),
-            np.zeros((n, groups), dtype=np.int32),
-            np.zeros(n, dtype=np.int32),
-            np.zeros((n, groups), dtype=np.uint8),
-            np.zeros(1 << 16, dtype=np.int64),
-            np.zeros(8, dtype=np.int64),
-            np.zeros(most, dtype=np.int32),
-            np.zeros(most, dtype=np.int32),
-            np.zeros(most, dtype=np.int32),
-            np.zeros(versions, dtype=np.int32),
-            *of_version,
-            np.zeros(most + 1, dtype=np.int64),
-            np.zeros(most + 1),
-            np.zeros(versions, dtype=np.int32),
-            np.zeros(versions, dtype=np.int32),
-            np.zeros(most, dtype=np.int32),
-            np.zeros(versions, dtype=np.int32),
-            np.zeros(most, dtype=np.int32),
-            np.zeros(versions, dtype=np.int32),
-            np.zeros(groups, dtype=np.int32),
-            np.zeros(groups, dtype=np.bool_),
-            np.zeros(groups, dtype=np.int32),
-            np.zeros(groups, dtype=np.bool_),
-            np.zeros(groups),
-            np.zeros(groups),
-            np.zeros(groups),
-            np.zeros(most + 1, dtype=np.int64),
+            runs=np.zeros((n, n), dtype=np.uint8),
+            fetches=np.zeros((n, groups), dtype=np.uint8),
+            run_list=np.zeros((n, n), dtype=np.int32),
+            run_count=whole(n),
+            run_used=np.zeros((n, n), dtype=np.uint8),
+            fetch_list=np.zeros((n, groups), dtype=np.int32),
+            fetch_count=whole(n),
+            fetch_used=np.zeros((n, groups), dtype=np.uint8),
+            log=whole(1 << 16, np.int64),
+            numbers=whole(8, np.int64),
+            operation=whole(most),
+            stage=whole(most),
+            again=whole(most),
+            fetched=whole(versions),
+            group=whole(versions),
+            begin=whole(versions),
+            read=whole(versions),
+            end=whole(versions),
+            kind=whole(versions),
+            before=whole(versions),
+            next=whole(versions),
+            bytes=whole(most + 1, np.int64),
+            when=np.zeros(most + 1),
+            place=whole(versions),
+            until=whole(versions),
+            head=whole(most),
+            link=whole(versions),
+            free_head=whole(most),
+            free_link=whole(versions),
+            current=whole(groups),
+            needed=whole(groups, np.bool_),
+            stamp=whole(groups),
+            sent=whole(groups, np.bool_),
+            arrival=np.zeros(groups),
+            host=np.zeros(groups),
+            busy=np.zeros(groups),
+            ahead=whole(groups),
+            host_change=whole(most + 1, np.int64),
         )
 
 
@@ -380,11 +422,7 @@ def place_sends(graph, copies, state, budget):
         out = max(out, state.when[state.begin[version] + 1]) + copies.out[v]
         end = state.end[version]
         limit = state.begin[state.next[version]] if state.next[version] >= 0 else length
-        while (
-            end + 1 < limit
-            and state.when[end + 1] < out
-            and state.bytes[end + 1] + graph.bytes[v] <= budget
-        ):
+        while end + 1 < limit and state.when[end + 1] < out and state.bytes[end + 1] + graph.bytes[v] <= budget:
             end += 1
             state.bytes[end] += graph.bytes[v]
         state.until[version] = end
