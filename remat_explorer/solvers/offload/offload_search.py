@@ -144,6 +144,9 @@ class _Search:
         self.graph, self.renewals = condensed.graph, Renewals(condensed, budget, transfers)
         self.may_run = strategy == "offload"
         self.chains: list[Chain] = []
+        self.sending: Chain | None = (
+            None  # one that computes nothing again, so that it ends no worse than `offload-only`
+        )
 
     @property
     def over(self) -> bool:
@@ -193,6 +196,10 @@ class _Search:
                 chain = self.renewals.begin(may_run)
                 if chain is not None:
                     self._add(chain)
+                    if not may_run:
+                        self.sending = chain
+                        if self.condensed.n <= MOST_OPERATIONS:
+                            self._add(Chain(chain.runs.copy(), chain.fetches.copy(), chain.cost))
                     break
 
     def _add(self, chain: Chain | None) -> None:
@@ -216,16 +223,19 @@ class _Search:
                 self._cool_once(chain, _SMALL_SECONDS, _SMALL_HOT * (turn % 3))
             else:
                 self._cool_once(chain, seconds / rounds, _HOT / (1 + turn % 4))
+            if turn == len(self.chains) - 1 and not small:
+                self.sending = None  # each start has had its turn
             turn += 1
 
     def _cool_once(self, chain: Chain, seconds: float, hot: float) -> None:
         once, before = self.graph.total_cost or 1.0, chain.cost
         costs, begun, moves = np.array([chain.cost, chain.cost]), time.monotonic(), 20
+        may_run = self.may_run and chain is not self.sending
         self.renewals.load(chain)
         while not self.over and (passed := (time.monotonic() - begun) / seconds) < 1:
             started = time.monotonic()
             temperature = max(hot * (1 - passed) ** 2, _COLD) * once
-            self.renewals.go_on(chain, costs, moves, temperature, self.may_run)
+            self.renewals.go_on(chain, costs, moves, temperature, may_run)
             moves = int(min(max(10, moves * _CHUNK / max(time.monotonic() - started, 1e-4)), 100_000))
         if chain.cost < before:
             self.found.keep(self.renewals.plan(chain))
