@@ -63,6 +63,7 @@ from remat_explorer.solvers.methods.two_phase_rounding import (
 )
 from remat_explorer.solvers.milp import BACKENDS, Milp
 from remat_explorer.solvers.monet.selections import Selection, default_selection, fastest_selection
+from remat_explorer.solvers.offload import TRANSFER_STRATEGIES
 from remat_explorer.solvers.persistent.block_chain import chain_of
 from remat_explorer.solvers.registry import DEFAULTS, STRATEGIES, default_strategy, method_of
 from remat_explorer.solvers.relaxation import Relaxation, relax
