@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import traitlets as t
 
 from remat_explorer.errors import RematError, UnknownNameError
 from remat_explorer.explorer.live_page import live_page
 from remat_explorer.explorer.page_widget import PageWidget
-from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.state.state import WITH_MAP, WITH_MATRICES, State
 from remat_explorer.explorer.work.model_sources import DEFAULT_SIZES
 from remat_explorer.quantities import format_bytes
 from remat_explorer.report import Origin, write_report
@@ -35,8 +35,8 @@ CHUNK = 500_000  # bytes of a message: a notebook server holds back what comes i
 class ExportView:
     """Keeps the menu up to date, and does what is chosen in it."""
 
-    def __init__(self, state: State, background: BackgroundRunner) -> None:
-        self._state, self._background = state, background
+    def __init__(self, state: State, start: Callable[[str, Callable[[threading.Event], None]], object]) -> None:
+        self._state, self._start = state, start
         self._waiting: list[Path] = []  # where the browser's next pictures go
         self.widget = ExportMenu(saving=state.permissions.saving)
         self.widget.on_msg(self._heard)
@@ -55,7 +55,7 @@ class ExportView:
             self._waiting.append(target)
             self.widget.send({"do": "picture", "kind": name, "name": target.name, "download": False})
         elif kind.slow:
-            self._background.start("exporting", partial(write_export, self._state, kind, target))
+            self._start("exporting", partial(write_export, self._state, kind, target))
         else:
             write_export(self._state, kind, target)
         return target
@@ -71,7 +71,7 @@ class ExportView:
             shown = file_name(self._state, kind)
             self.widget.send({"do": "picture", "kind": name, "name": shown, "download": True})
         elif kind.slow:
-            self._background.start("exporting", lambda cancelled: self._hand_over(kind))
+            self._start("exporting", lambda cancelled: self._hand_over(kind))
         else:
             self._hand_over(kind)
 
@@ -158,11 +158,11 @@ def _no_schedule(state: State) -> str:
 
 
 def _no_matrices(state: State) -> str:
-    return _no_schedule(state) or ("" if state.picture == "matrices" else "Show the matrices first.")
+    return _no_schedule(state) or ("" if state.picture in WITH_MATRICES else "Show the matrices first.")
 
 
 def _no_map(state: State) -> str:
-    return _no_schedule(state) or ("" if state.picture == "memory" else "Show the memory map first.")
+    return _no_schedule(state) or ("" if state.picture in WITH_MAP else "Show the memory map first.")
 
 
 def _no_model(state: State) -> str:
@@ -320,12 +320,6 @@ def report_origin(state: State) -> Origin:
         return Origin("module", state.model, device=state.device, costs=costs)
     sequence = DEFAULT_SIZES[state.model].get("sequence")
     return Origin("zoo", state.model, state.batch or None, state.image, sequence, state.device, costs)
-
-
-class BackgroundRunner(Protocol):
-    """What does slow work."""
-
-    def start(self, busy: str, work: Any) -> None: ...
 
 
 class ExportMenu(PageWidget):

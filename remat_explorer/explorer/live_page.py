@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from remat_explorer.documents import write_text
 from remat_explorer.entry_checks import require_arguments
-from remat_explorer.explorer.budget_view import BudgetSlider
+from remat_explorer.explorer.curve import CurveSlider
 from remat_explorer.explorer.matrices import Matrices
 from remat_explorer.explorer.memory_view import MemoryMap
 from remat_explorer.explorer.model_view import ModelGraph
@@ -34,7 +34,7 @@ OWN = ("drawing_tools.js", "matrix_frames.js", "live_page.js")
 HEIGHT = 1000  # pixels of the page's frame in a notebook
 STYLES = (
     "app.css",
-    "budget_view.css",
+    "curve.css",
     "scrubber.css",
     "matrices.css",
     "memory_view.css",
@@ -175,7 +175,7 @@ def _page_text(title: str, documents: dict[str, Any]) -> str:
 def page_script() -> str:
     """The widgets' modules, each in a room of its own, and the page's own script, which has the last room."""
     modules = {
-        "budget": BudgetSlider.module,
+        "curve": CurveSlider.module,
         "bar": StageBar.module,
         "matrices": Matrices.module,
         "memory": MemoryMap.module,

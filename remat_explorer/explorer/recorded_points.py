@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from remat_explorer.explanations import Explanation, explain_value, lives_of
+from remat_explorer.explorer.controls import OTHER_METHODS
 from remat_explorer.explorer.panels.explain_panel import StatementNumbers, life_strip, reason_parts, schedule_parts
 from remat_explorer.explorer.panels.side_panel import place
-from remat_explorer.explorer.plots_figure import FIXED, HITS, OTHER_METHODS, OTHER_METHODS_MEAN, PlotsScene, legend_html
+from remat_explorer.explorer.plots_figure import FIXED, HITS, PlotsScene, legend_html
 from remat_explorer.explorer.state.state import State
 from remat_explorer.figures import Theme, points_of
 from remat_explorer.plan import Plan
@@ -79,7 +80,7 @@ def record_curves(frontier: Frontier) -> dict[str, Any]:
         return {"points": points, "legend": {theme: legend_html(frontier, theme, best_only) for theme in THEMES}}
 
     others = curve(every, False) if every != best else None
-    return {"best": curve(best, True), "every": others, "words": [OTHER_METHODS, OTHER_METHODS_MEAN]}
+    return {"best": curve(best, True), "every": others, "words": ["Other methods", OTHER_METHODS]}
 
 
 def to_json(entry: Any) -> Any:

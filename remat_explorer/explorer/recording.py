@@ -16,7 +16,7 @@ from itertools import combinations
 from typing import Any
 
 from remat_explorer.explanations import first_look, values_of_stages
-from remat_explorer.explorer.budget_view import slider_range
+from remat_explorer.explorer.curve import slider_range
 from remat_explorer.explorer.matrices import Frame, folded_blocks, hover_labels, kind_colours
 from remat_explorer.explorer.measured_run import describe_pace, drawing_moments, drawing_seconds
 from remat_explorer.explorer.memory_view import (

@@ -1,0 +1,222 @@
+"""The story of the step: what it needs, what it costs within the budget, what runs twice; and what is going on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from remat_explorer.explanations import in_whole_units
+from remat_explorer.explorer.panels.side_panel import Click, Clickable, button, text
+from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.executing import nearest_feasible_budget
+from remat_explorer.explorer.work.screen import rules_out
+from remat_explorer.graph import Graph
+from remat_explorer.quantities import format_bytes, format_seconds
+from remat_explorer.schedule import Schedule
+from remat_explorer.solvers import Solution, Status
+
+REMEDY, CANCEL = "remedy", "cancel"  # what the story's buttons send
+TOLD = [
+    *("graph", "schedule", "solution", "measurement", "shortage", "budget", "dragged", "smallest", "frontier"),
+    *("checkpoint_all_peak", "status", "tone", "busy", "elapsed", "progress", "improving", "stale", "editing"),
+]
+ICONS = {"good": "✓", "warning": "▲", "error": "✖", "plain": ""}
+
+
+@dataclass(frozen=True)
+class Story:
+    """The sentence, and the budget that its button sets, in bytes; 0 without a button."""
+
+    sentence: str
+    remedy: int = 0
+
+
+class StoryView:
+    """Shows the story, what is known of the schedule beside it, and what is going on, which can be cancelled.
+
+    Args:
+        state: of which it tells.
+        cancel: stops what is under way.
+    """
+
+    def __init__(self, state: State, cancel: Callable[[], None]) -> None:
+        self._state, self._cancel = state, cancel
+        self.widget = Clickable(self._clicked, "What the step needs and costs")
+        self.widget.add_class("remat-story")
+        state.observe(self._draw, TOLD)
+        self._draw()
+
+    def _draw(self, change: Any = None) -> None:
+        self.widget.html = story_html(self._state)
+
+    def _clicked(self, click: Click) -> None:
+        if click.action == CANCEL:
+            self._cancel()
+        elif click.action == REMEDY and (wanted := tell(self._state).remedy):
+            self._state.budget = wanted
+
+
+def tell(state: State) -> Story:
+    """The story of what is on the screen.
+
+    >>> import remat_explorer as rx
+    >>> state = State(graph=rx.linear(8), checkpoint_all_peak=10, budget=4)
+    >>> state.schedule = rx.solve(state.graph, 4).schedule
+    >>> tell(state).sentence
+    'This step needs 10 B. In 4 B it costs 53 % more: 7 operations run again, one of them 4 times in all.'
+    """
+    graph, schedule, budget = state.graph, state.schedule, state.shown_budget
+    if graph is None or schedule is None or state.plan is None:
+        return Story("A model is being read." if state.busy else "Choose a model.")
+    if state.shortage:
+        least = nearest_feasible_budget(state)
+        return Story("Memory ran out while the step was run.", least if least != state.budget else 0)
+    whole = format_bytes(state.checkpoint_all_peak)
+    if state.is_edited:
+        return Story(f"Your schedule needs {format_bytes(state.plan.peak)} and {tell_cost(schedule)}.")
+    if state.plan.peak > budget > 0 and not state.busy:
+        return _tell_misfit(state, budget)
+    kept = schedule.recomputations == 0 and state.checkpoint_all_peak <= budget
+    if kept:
+        return Story(f"This step needs {whole}. In {format_bytes(budget)} everything can be kept: nothing runs twice.")
+    return Story(f"This step needs {whole}. In {format_bytes(budget)} it {tell_cost(schedule)}.")
+
+
+def tell_cost(schedule: Schedule) -> str:
+    """What a schedule costs, and what runs twice.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers import solve
+    >>> tell_cost(solve(linear(8), 8).schedule)
+    'costs 5.9 % more: 1 operation runs twice'
+    """
+    runs = Counter(operation for _, operation, _ in schedule.sequence)
+    again = [count for count in runs.values() if count > 1]
+    more = f"costs {format_more(schedule.overhead)} more{'' if in_whole_units(schedule.graph) else ' time'}"
+    if not again:
+        return (
+            "costs no more: nothing runs twice" if schedule.overhead < 1 + 5e-4 else f"{more}, and nothing runs twice"
+        )
+    number = f"{len(again)} operation{'' if len(again) == 1 else 's'}"
+    verb = "runs" if len(again) == 1 else "run"
+    most = max(again)
+    if most == 2:
+        return f"{more}: {number} {verb} twice"
+    if len(again) == 1:
+        return f"{more}: {number} {verb} {most} times"
+    return f"{more}: {number} {verb} again, one of them {most} times in all"
+
+
+def format_more(overhead: float) -> str:
+    """An overhead with as many digits as one takes in.
+
+    >>> format_more(1.1094), format_more(1.0344), format_more(1.0004), format_more(2.5)
+    ('11 %', '3.4 %', 'less than 0.1 %', '150 %')
+    """
+    percent = 100 * (overhead - 1)
+    if percent < 0.1:
+        return "less than 0.1 %"
+    return f"{percent:.0f} %" if percent >= 9.95 else f"{percent:.1f} %"
+
+
+def _tell_misfit(state: State, budget: int) -> Story:
+    """Nothing that is known fits into the budget."""
+    least = nearest_feasible_budget(state)
+    words = "Nothing fits" if rules_out(state, budget) else "No schedule is known that fits"
+    sentence = f"{words} into {format_bytes(budget)}"
+    if not least:
+        return Story(f"{sentence}.")
+    if least == state.budget:  # one is known, and another is on the screen
+        return Story(f"The schedule on the screen does not fit into {format_bytes(budget)}; another one does.", least)
+    known = "The least that any schedule needs is" if is_least(state, least) else "The least that is known is"
+    return Story(f"{sentence}. {known} {format_bytes(least)}.", least)
+
+
+def is_least(state: State, budget: int) -> bool:
+    """Whether it is proven that nothing fits into fewer bytes."""
+    return state.smallest is not None and budget <= state.smallest.lower_bound
+
+
+def describe_proven(solution: Solution | None, graph: Graph) -> tuple[str, str]:
+    """How good a schedule is proven to be, in a few words, and their tone."""
+    if solution is None:
+        return "not compared with a bound yet", "plain"
+    if solution.status is Status.OPTIMAL:
+        return "proven best", "good"
+    if solution.gap is None or solution.gap >= 1:
+        return "not proven how good", "plain"
+    return f"at most {format_more(1 / (1 - solution.gap))} from the best", "plain"
+
+
+def chips(state: State) -> list[tuple[str, str]]:
+    """What is known of the schedule on the screen: words, and their tone.
+
+    >>> import remat_explorer as rx
+    >>> solution = rx.solve(rx.linear(8), 4)
+    >>> chips(State(graph=solution.graph, schedule=solution.schedule, solution=solution, budget=4))
+    [('proven best', 'good'), ('uses 4 of 4 B', 'plain'), ('no module to run', 'plain')]
+    """
+    graph, plan = state.graph, state.plan
+    if graph is None or plan is None:
+        return []
+    budget = state.shown_budget
+    used = format_bytes(plan.peak)
+    limit = format_bytes(budget)
+    same_unit = used.split()[1:] == limit.split()[1:]
+    fits = plan.peak <= budget
+    said = [describe_proven(state.solution, graph)] if not state.is_edited else []
+    said.append((f"uses {used.split()[0] if same_unit else used} of {limit}", "plain" if fits else "error"))
+    said.append(_describe_run(state))
+    return said
+
+
+def _describe_run(state: State) -> tuple[str, str]:
+    """Whether the schedule was run, and what was measured."""
+    measured = state.measurement
+    if measured is None:
+        return ("no module to run", "plain") if state.inputs is None else ("not yet run", "plain")
+    words = f"measured {format_bytes(max(measured.peak, measured.generated_peak))}"
+    if measured.eager is None:
+        return f"{words}, gradients not compared", "warning"
+    if measured.eager.comparison.equal:
+        words += ", gradients equal"
+    else:
+        words += ", results differ"
+    return words, "good" if measured.sound else "warning"
+
+
+def story_html(state: State) -> str:
+    """The story as HTML, with what is going on in its second line.
+
+    >>> "Choose a model." in story_html(State())
+    True
+    """
+    story = tell(state)
+    offer = button(f"Use {format_bytes(story.remedy)}", REMEDY, "Set this budget") if story.remedy else ""
+    marks = "".join(
+        f'<span class="chip {tone}">{ICONS[tone]}{" " if ICONS[tone] else ""}{text(words)}</span>'
+        for words, tone in chips(state)
+    )
+    return (
+        f'<p class="sentence" role="status">{text(story.sentence)} {offer}</p>'
+        f'<div class="known">{_going_on(state)}{"" if state.busy else marks}</div>'
+    )
+
+
+def _going_on(state: State) -> str:
+    """What is under way with the button that cancels it; a refusal in full; else the report, behind a click."""
+    words = state.status
+    if state.stale and state.graph is not None:
+        words += f" The picture is still that of {state.graph.name}."
+    report = f'<span class="remat-status {state.tone}" data-busy="{state.busy}">{text(words)}</span>'
+    if state.busy:
+        clock = format_seconds(max(state.elapsed, 0.0)) if state.elapsed >= 0.1 else "0.0 s"
+        bar = f'<progress max="1" value="{state.progress:.3f}"></progress>' if state.progress is not None else ""
+        stop = button("Cancel", CANCEL, "Stop what is under way; a search keeps the best schedule it has found")
+        return f'<i class="spinner"></i><span class="clock">{clock}</span>{bar}{report}{stop}'
+    if state.tone in ("warning", "error") and not tell(state).remedy:  # else the story says it
+        return f'<span class="icon {state.tone}">{ICONS[state.tone]}</span>{report}'
+    stop = button("Stop improving", CANCEL, "Keep the schedule on the screen as it is") if state.improving else ""
+    return f"{stop}<details><summary>Report</summary>{report}</details>"
