@@ -12,7 +12,6 @@ from remat_explorer.explorer.panels.side_panel import Click, Clickable, button, 
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.executing import nearest_feasible_budget
 from remat_explorer.explorer.work.screen import rules_out
-from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_seconds
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import Solution, Status
@@ -22,6 +21,8 @@ TOLD = [
     *("graph", "schedule", "solution", "measurement", "shortage", "budget", "dragged", "smallest", "frontier"),
     *("checkpoint_all_peak", "status", "tone", "busy", "elapsed", "progress", "improving", "stale", "editing"),
 ]
+KNOWN = ("is known that fits", "The least that is known is")
+ON_PAGE = ("on this page fits", "The least on this page is")
 ICONS = {"good": "✓", "warning": "▲", "error": "✖", "plain": ""}
 
 
@@ -73,15 +74,25 @@ def tell(state: State) -> Story:
     if state.shortage:
         least = nearest_feasible_budget(state)
         return Story("Memory ran out while the step was run.", least if least != state.budget else 0)
-    whole = format_bytes(state.checkpoint_all_peak)
     if state.is_edited:
         return Story(f"Your schedule needs {format_bytes(state.plan.peak)} and {tell_cost(schedule)}.")
     if state.plan.peak > budget > 0 and not state.busy:
         return _tell_misfit(state, budget)
-    kept = schedule.recomputations == 0 and state.checkpoint_all_peak <= budget
-    if kept:
-        return Story(f"This step needs {whole}. In {format_bytes(budget)} everything can be kept: nothing runs twice.")
-    return Story(f"This step needs {whole}. In {format_bytes(budget)} it {tell_cost(schedule)}.")
+    return Story(tell_fit(schedule, state.checkpoint_all_peak, budget, format_bytes(budget)))
+
+
+def tell_fit(schedule: Schedule, keep_all: int, budget: int, written: str) -> str:
+    """What the step needs, and what a schedule costs within a budget.
+
+    Args:
+        schedule: R and S.
+        keep_all: peak of keeping everything, bytes.
+        budget: bytes.
+        written: how the sentence writes it.
+    """
+    all_is_kept = schedule.recomputations == 0 and keep_all <= budget
+    costs = "everything can be kept: nothing runs twice" if all_is_kept else f"it {tell_cost(schedule)}"
+    return f"This step needs {format_bytes(keep_all)}. In {written} {costs}."
 
 
 def tell_cost(schedule: Schedule) -> str:
@@ -124,13 +135,28 @@ def format_more(overhead: float) -> str:
 def _tell_misfit(state: State, budget: int) -> Story:
     """Nothing that is known fits into the budget."""
     least = nearest_feasible_budget(state)
-    words = "Nothing fits" if rules_out(state, budget) else "No schedule is known that fits"
-    sentence = f"{words} into {format_bytes(budget)}"
+    if least and least == state.budget:  # one is known, and another is on the screen
+        return Story(f"The schedule on the screen does not fit into {format_bytes(budget)}; another one does.", least)
+    return tell_misfit(format_bytes(budget), least, rules_out(state, budget), is_least(state, least))
+
+
+def tell_misfit(budget: str, least: int, is_ruled_out: bool, is_least: bool, words: tuple[str, str] = KNOWN) -> Story:
+    """The story of a budget that no schedule fits into.
+
+    Args:
+        budget: as it is written.
+        least: the least that any schedule at hand needs, bytes; 0 where there is none.
+        is_ruled_out: whether it is proven that nothing fits.
+        is_least: whether it is proven that nothing needs less than ``least``.
+        words: which schedules are at hand: `KNOWN`, or `ON_PAGE`.
+
+    >>> tell_misfit("4 B", 6, False, False).sentence
+    'No schedule is known that fits into 4 B. The least that is known is 6 B.'
+    """
+    sentence = f"Nothing fits into {budget}" if is_ruled_out else f"No schedule {words[0]} into {budget}"
     if not least:
         return Story(f"{sentence}.")
-    if least == state.budget:  # one is known, and another is on the screen
-        return Story(f"The schedule on the screen does not fit into {format_bytes(budget)}; another one does.", least)
-    known = "The least that any schedule needs is" if is_least(state, least) else "The least that is known is"
+    known = "The least that any schedule needs is" if is_least else words[1]
     return Story(f"{sentence}. {known} {format_bytes(least)}.", least)
 
 
@@ -139,7 +165,7 @@ def is_least(state: State, budget: int) -> bool:
     return state.smallest is not None and budget <= state.smallest.lower_bound
 
 
-def describe_proven(solution: Solution | None, graph: Graph) -> tuple[str, str]:
+def describe_proven(solution: Solution | None) -> tuple[str, str]:
     """How good a schedule is proven to be, in a few words, and their tone."""
     if solution is None:
         return "not compared with a bound yet", "plain"
@@ -166,17 +192,17 @@ def chips(state: State) -> list[tuple[str, str]]:
     limit = format_bytes(budget)
     same_unit = used.split()[1:] == limit.split()[1:]
     fits = plan.peak <= budget
-    said = [describe_proven(state.solution, graph)] if not state.is_edited else []
+    said = [describe_proven(state.solution)] if not state.is_edited else []
     said.append((f"uses {used.split()[0] if same_unit else used} of {limit}", "plain" if fits else "error"))
-    said.append(_describe_run(state))
+    if state.measurement is None:
+        said.append(("no module to run" if state.inputs is None else "not yet run", "plain"))
+    else:
+        said.append(describe_run(state.measurement))
     return said
 
 
-def _describe_run(state: State) -> tuple[str, str]:
-    """Whether the schedule was run, and what was measured."""
-    measured = state.measurement
-    if measured is None:
-        return ("no module to run", "plain") if state.inputs is None else ("not yet run", "plain")
+def describe_run(measured: Any) -> tuple[str, str]:
+    """What was measured of the schedule, a `remat_explorer.runtime.Measurement`, and its tone."""
     words = f"measured {format_bytes(max(measured.peak, measured.generated_peak))}"
     if measured.eager is None:
         return f"{words}, gradients not compared", "warning"
@@ -193,16 +219,25 @@ def story_html(state: State) -> str:
     >>> "Choose a model." in story_html(State())
     True
     """
-    story = tell(state)
+    marks = "" if state.busy else "".join(chip(*said) for said in chips(state))
+    return frame_story(tell(state), _going_on(state) + marks)
+
+
+def frame_story(story: Story, known: str) -> str:
+    """A story with its button as HTML, above what is known of the schedule, which is HTML already."""
     offer = button(f"Use {format_bytes(story.remedy)}", REMEDY, "Set this budget") if story.remedy else ""
-    marks = "".join(
-        f'<span class="chip {tone}">{ICONS[tone]}{" " if ICONS[tone] else ""}{text(words)}</span>'
-        for words, tone in chips(state)
-    )
-    return (
-        f'<p class="sentence" role="status">{text(story.sentence)} {offer}</p>'
-        f'<div class="known">{_going_on(state)}{"" if state.busy else marks}</div>'
-    )
+    said = f'<p class="sentence" role="status">{text(story.sentence)} {offer}</p>'
+    return f'{said}<div class="known">{known}</div>'
+
+
+def chip(words: str, tone: str) -> str:
+    """A few words with the icon of their tone, as HTML."""
+    return f'<span class="chip {tone}">{ICONS[tone]}{" " if ICONS[tone] else ""}{text(words)}</span>'
+
+
+def folded_report(report: str) -> str:
+    """What is there for whoever asks: HTML behind a click."""
+    return f"<details><summary>Report</summary>{report}</details>"
 
 
 def _going_on(state: State) -> str:
@@ -219,4 +254,4 @@ def _going_on(state: State) -> str:
     if state.tone in ("warning", "error") and not tell(state).remedy:  # else the story says it
         return f'<span class="icon {state.tone}">{ICONS[state.tone]}</span>{report}'
     stop = button("Stop improving", CANCEL, "Keep the schedule on the screen as it is") if state.improving else ""
-    return f"{stop}<details><summary>Report</summary>{report}</details>"
+    return stop + folded_report(report)
