@@ -1,4 +1,4 @@
-"""The first minutes, in one line after the other: a budget, solve, execute, a recomputation, the peak, a comparison."""
+"""The first minutes, line by line: a budget, the best, a run, a recomputation, the peak, a comparison."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from remat_explorer.explorer.state.state import State
 
 STYLE = Path(__file__).parent / "tour.css"
 STEPS = (
-    ("Pick a budget", "Drag the slider: the best schedule known within that memory follows."),
-    ("Solve", "Press Solve: the search goes on until nothing cheaper can exist."),
-    ("Execute", "Press Execute: one training step runs, and measured memory is drawn over the prediction."),
-    ("Click orange", "Click an orange cell of R, which is computed again: the panel Explain says why."),
-    ("Go to the peak", "In the panel At the peak, press Go to the peak: it lists what is in memory there, and why."),
+    ("Pick a budget", "Drag along the curve: the best schedule known within that memory follows."),
+    ("Find the best", "Press Find the best: the search goes on until nothing cheaper can exist."),
+    ("Run it", "Press Run it: one training step runs, and measured memory is drawn over the prediction."),
+    ("Click orange", "Click an orange cell of R, which is computed again: the panel Why says why."),
+    ("Go to the peak", "In the panel Peak, press Go to the peak: it lists what is in memory there, and why."),
     ("Compare", "In the panel Compare, press Keep everything: you see which cells differ, and both memory curves."),
 )
 
@@ -45,6 +45,7 @@ class Tour:
     def __init__(self, state: State, wanted: bool) -> None:
         self._state, self._wanted = state, wanted
         state.observe(self._budget_set, "budget")
+        state.observe(self._left, "model")
         state.observe(self._work_ended, "busy")
         state.observe(self._selected, ["stage", "value"])
         state.observe(self._compared, "other")
@@ -60,6 +61,11 @@ class Tour:
     def close(self) -> None:
         """End the tour for good."""
         self._wanted, self._state.hint = False, 0
+
+    def _left(self, change: Any) -> None:
+        """The hints are of the model that they began with."""
+        if self._state.hint:
+            self.close()
 
     def _budget_set(self, change: Any) -> None:
         if self._state.hint == 1 and not self._state.busy:
@@ -80,6 +86,8 @@ class Tour:
         """What was clicked, where that is what the step asks for."""
         state = self._state
         if state.schedule is None or state.plan is None or state.playing or state.hint not in (4, 5) or state.busy:
+            return
+        if (state.stage, state.value) == state.auto_selection:  # which nobody has clicked
             return
         if state.hint == 4 and (state.stage, state.value) in recomputed(state.schedule):
             state.hint = 5
@@ -122,7 +130,7 @@ def hint_html(hint: int) -> str:
     Args:
         hint: from 1.
 
-    >>> "2 of 6" in hint_html(2), "<b>Solve</b>" in hint_html(2)
+    >>> "2 of 6" in hint_html(2), "<b>Find the best</b>" in hint_html(2)
     (True, True)
     """
     title, text = STEPS[hint - 1]

@@ -311,10 +311,10 @@ class State(FitQuestion, Folding, Status):
         if k is not None:
             self.select_operation(k)
 
-    @t.observe("search", "graph")
+    @t.observe("search", "graph", "schedule")
     def _find(self, change: Any) -> None:
         try:
-            self.found = find_operations(self.graph, self.search) if self.graph else ()
+            self.found = find_operations(self.graph, self.search, self.schedule) if self.graph else ()
         except QuantityError:  # a size that is still being typed; the search field says so
             self.found = ()
 
