@@ -126,16 +126,17 @@ _told.register_autograd(lambda ctx, gradient: gradient)
 def test_cancelling_an_execution_stops_before_the_next_operation() -> None:
     explorer = explorer_of(Stopping(), (torch.randn(4, 8),), strategy="checkpoint-all", budget="100%")
     Stopping.explorer = solved(explorer)
-    for at, said in (
-        (3, "Cancelled the run. "),
-        (9, "the run; what was measured stays."),
-        (15, "what was measured stays"),
-    ):
-        Stopping.calls, Stopping.at = 0, at  # in the plan, while costs are measured, and later
-        explorer.state.measurement = None
+    for at, stays in (
+        (3, False),
+        (9, False),
+        (15, True),
+        (40, True),
+    ):  # warming up, metered, measuring costs, and later
+        Stopping.calls, Stopping.at, explorer.state.measurement = 0, at, None
+        said = "Cancelled the run; what was measured stays." if stays else "Cancelled the run. "
         assert said in executed(explorer).status
         assert Stopping.calls == at
-        assert (explorer.measurement is None) == (at == 3)
+        assert (explorer.measurement is not None) == stays
     Stopping.at = None
 
 
