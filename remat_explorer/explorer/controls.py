@@ -80,7 +80,7 @@ class Controls:
             self._bind(name, field)
         self.refresh = self._button("", "refresh", self._look_again, "", TOOLTIPS["refresh"], "28px")
         self.solve = self._button("Find the best", "", actions.solve, "primary", width="116px")
-        self.more = w.ToggleButton(description="⋯", layout=w.Layout(width="44px", flex="0 0 auto"))
+        self.more = w.ToggleButton(description="⋯", layout=w.Layout(width="48px", padding="0", flex="0 0 auto"))
         self.more.observe(lambda change: setattr(state, "more", change["new"]), "value")
         self.execute = self._button("Run it", "", actions.execute, "success", width="72px")
         self.methods = w.ToggleButton(

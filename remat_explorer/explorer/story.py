@@ -135,7 +135,7 @@ def format_more(overhead: float) -> str:
 def _tell_misfit(state: State, budget: int) -> Story:
     """Nothing that is known fits into the budget."""
     least = nearest_feasible_budget(state)
-    if least and least == state.budget:  # one is known, and another is on the screen
+    if least and least == budget:  # one is known, and another is on the screen
         return Story(f"The schedule on the screen does not fit into {format_bytes(budget)}; another one does.", least)
     return tell_misfit(format_bytes(budget), least, rules_out(state, budget), is_least(state, least))
 

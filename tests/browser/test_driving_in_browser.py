@@ -18,6 +18,7 @@ from tests.browser.explorer_page import (
     TABS,
     VIOLATIONS,
     attribute,
+    await_attribute,
     await_idle,
     await_status,
     choose_picture,
@@ -29,6 +30,7 @@ from tests.browser.explorer_page import (
     show_again,
     show_in,
     status,
+    story,
     violations,
 )
 from tests.browser.lab import LastingNotebook, run, run_cell
@@ -37,12 +39,13 @@ pytestmark = pytest.mark.browser
 
 # What the slider is told of its ends, of the budget and of the points.
 CURVE = """import json
-curve = next(w for w in __import__("ipywidgets").Widget.widgets.values() if type(w).__name__ == "CurveSlider")
+curve = next(view.slider for view in explorer._views if hasattr(view, "slider"))
 print(json.dumps([curve.low, curve.high, [point[:2] for point in curve.curve["points"]]]))"""
 # The overhead that the report speaks of, in percent.
 OVERHEAD = "() => parseFloat(document.querySelector('.remat-status').textContent.split('overhead +')[1])"
 SOLVED = "() => /^(Optimal|Feasible) /.test(document.querySelector('.remat-status').textContent)"
-FOCUSED = "() => document.activeElement.innerText || document.activeElement.ariaLabel || document.activeElement.title"
+FOCUSED = """() => ['innerText', 'ariaLabel', 'title'].map((name) => document.activeElement[name]).find(Boolean)
+    ?? document.activeElement.labels?.[0]?.innerText ?? ''"""
 PANELS = (*TABS, "Plan", "Ways", "Solver", "Fit", "Edit", "Terms")
 # The contrast of the ring around each control, when it has the focus, with the ground that it is drawn on.
 FAINT = """async () => {
@@ -70,6 +73,78 @@ FAINT = """async () => {
     }
     return [seen, faint];
 }"""
+# What a person can press or fill, as long as it is seen; the slider under the curve is the curve itself.
+CONTROLS = """[...document.querySelectorAll('.remat-explorer :is(button, select, input, summary)')].filter(
+    (control) => control.checkVisibility() && !control.closest('.remat-curve'))"""
+TOUCHES = """(a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1"""
+# Controls that lie upon one another or beyond the explorer's edge, or whose words are cut.
+FAULTS = f"""() => {{
+    const touches = {TOUCHES}, controls = {CONTROLS};
+    const box = (element) => element.getBoundingClientRect(), whole = box(document.querySelector('.remat-explorer'));
+    const said = (control) => control.innerText || control.title || control.outerHTML.slice(0, 80);
+    return [
+        ...controls.flatMap((one, i) => controls.slice(i + 1)
+            .filter((other) => touches(box(one), box(other))).map((other) => [said(one), 'on', said(other)])),
+        ...controls.filter((one) => box(one).left < whole.left - 1 || box(one).right > whole.right + 1)
+            .map((one) => [said(one), 'beyond the edge']),
+        ...controls.filter((one) => one.tagName === 'BUTTON' && one.scrollWidth > one.clientWidth + 1)
+            .map((one) => [said(one), 'cut']),
+    ];
+}}"""
+# Controls under the tips that are shown.
+COVERED = f"""() => {{
+    const touches = {TOUCHES}, box = (element) => element.getBoundingClientRect();
+    const tips = [...document.querySelectorAll('.remat-explorer .remat-tip')].filter((tip) => tip.checkVisibility());
+    return {CONTROLS}.filter((control) => tips.some((tip) => touches(box(tip), box(control))))
+        .map((control) => control.innerText || control.title);
+}}"""
+# Of the first screen: tab stops before the picture, words and numbers in sight, legends, and how many pixels of
+# controls there are before the picture, besides story and curve.
+COUNTS = """() => {
+    const root = document.querySelector('.remat-explorer'), pictures = root.querySelector('.remat-pictures');
+    const before = (element) => element.compareDocumentPosition(pictures) & Node.DOCUMENT_POSITION_FOLLOWING;
+    const stops = [...root.querySelectorAll('button, select, input, summary, [tabindex]')].filter((element) =>
+        before(element) && element.tabIndex >= 0 && !element.disabled && element.checkVisibility());
+    const texts = [...root.querySelectorAll('select')].filter((field) => field.checkVisibility())
+        .map((field) => field.selectedOptions[0]?.text ?? '');
+    texts.push(...[...root.querySelectorAll('input[type=text]')].filter((field) => field.checkVisibility())
+        .map((field) => field.value || field.placeholder));
+    const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+        const node = walker.currentNode, range = document.createRange();
+        range.selectNodeContents(node);
+        const {left, top, width, height} = range.getBoundingClientRect();
+        const seen = document.elementFromPoint(left + width / 2, top + height / 2);
+        const isSeen = width > 1 && height > 1 && node.parentElement.contains(seen);
+        if (isSeen) texts.push(node.textContent);
+    }
+    const said = texts.join(' ');
+    const legends = [...root.querySelectorAll('[class*=legend]')].filter((one) => one.checkVisibility());
+    const height = ['.remat-controls', '.remat-scrubber', '.remat-implementations', '.remat-tour'].map(
+        (name) => root.querySelector(name)?.offsetHeight ?? 0).reduce((sum, more) => sum + more);
+    return [stops.map((stop) => stop.innerText || stop.title || stop.ariaLabel), said.match(/[\\p{L}_]{2,}/gu) ?? [],
+        said.match(/\\d[\\d.,]*/g) ?? [], legends.map((one) => one.innerText).filter(Boolean), height];
+}"""
+# How many pixels are drawn upon R, and upon the memory map.
+INKED = """() => ['.remat-matrices', '.remat-map'].map((part) => {
+    const canvas = document.querySelector(`${part} canvas:nth-of-type(2)`);
+    const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    return data.filter((alpha, i) => i % 4 === 3 && alpha > 0).length;
+})"""
+# Whether the handle of the curve is at a share of the axis: its ring is there, and nothing else has its colour.
+HANDLE = """(share) => {
+    const root = document.querySelector('.remat-curve'), canvas = root.querySelector('canvas');
+    const context = canvas.getContext('2d'), ratio = canvas.width / root.clientWidth;
+    context.fillStyle = getComputedStyle(root).getPropertyValue('--handle').trim();
+    const ink = context.fillStyle, at = 44 + share * (root.clientWidth - 56);
+    const wanted = [1, 3, 5].map((i) => parseInt(ink.slice(i, i + 2), 16));
+    const {data, width} = context.getImageData(0, 0, canvas.width, canvas.height);
+    const places = [];
+    for (let i = 0; i < data.length; i += 4)
+        if (wanted.every((part, c) => Math.abs(data[i + c] - part) < 2) && data[i + 3] === 255)
+            places.push(((i / 4) % width) / ratio);
+    return places.length > 20 && places.every((x) => Math.abs(x - at) < 10);
+}"""
 BOXES = """(names) => Object.fromEntries(names.map(
     (name) => [name, document.querySelector(name).getBoundingClientRect().toJSON()]))"""
 HURRIED = """import remat_explorer as rx
@@ -87,7 +162,7 @@ figure._send = lambda *given, **named: None
 e.state.strategy, e.state.budget = "optimal", 5
 e.solve()
 e.wait()"""
-PARTS = [".remat-explorer", ".remat-twice", ".remat-side", ".remat-canvas", ".remat-map", ".remat-tip"]
+PARTS = [".remat-explorer", ".remat-twice", ".remat-side", ".remat-matrices", ".remat-canvas", ".remat-map"]
 
 
 def test_the_plots_show_what_came_early_and_what_was_lost_and_come_anew(notebook: LastingNotebook) -> None:
@@ -103,12 +178,19 @@ def test_the_plots_show_what_came_early_and_what_was_lost_and_come_anew(notebook
 
 def test_another_model_a_dragged_budget_and_a_point_of_the_curve(notebook: LastingNotebook) -> None:
     page = show_in(notebook, 'rx.Explorer("mlp", batch=64)')
+    run(page, "explorer.state.hint, explorer.state.panel = 3, 'execution'")
+    page.wait_for_selector(".remat-tour:has-text('3 of 6')")
+    page.wait_for_selector(".remat-panel.execution")
     page.locator(".remat-controls select").first.select_option("residual_net")
+    page.wait_for_selector(".remat-tour", state="hidden")  # the hints were of the other model
+    page.wait_for_selector(".remat-tabs [aria-selected=true]:text-is('Why')")  # nothing of this one was run
     page.wait_for_selector('.remat-matrices[data-rows="68"]', timeout=60_000)
     await_idle(page)
     page.wait_for_function("() => document.querySelector('.remat-curve').dataset.points > 5", timeout=60_000)
+    run(page, "explorer.state.hint = 4")  # which asks for a click on what is orange
+    page.wait_for_selector(".remat-tour:has-text('4 of 6')")
 
-    slider = page.locator(".remat-curve").bounding_box()
+    slider, pictures = (page.locator(part).bounding_box() for part in (".remat-curve", ".remat-pictures"))
     height = slider["y"] + slider["height"] / 2
     before = int(attribute(page, "drawn"))
     page.mouse.move(slider["x"] + 0.9 * slider["width"], height)
@@ -118,8 +200,11 @@ def test_another_model_a_dragged_budget_and_a_point_of_the_curve(notebook: Lasti
     with_much = page.evaluate(OVERHEAD)
     page.mouse.move(slider["x"] + 0.1 * slider["width"], height, steps=6)
     page.wait_for_function(f"(least) => ({OVERHEAD})() > least", arg=with_much)  # less memory costs more
+    top = page.locator(".remat-pictures").bounding_box()["y"]
     page.mouse.up()
     assert int(attribute(page, "drawn")) > before
+    assert top == pictures["y"]  # nothing jumps
+    assert page.locator(".remat-tour:has-text('4 of 6')").count() == 1  # nobody has clicked what is orange
 
     await_idle(page)
     choose_picture(page, "Matrices")
@@ -191,32 +276,83 @@ def test_more_is_open_in_the_next_explorer_if_it_was_left_open_and_says_why_a_st
     assert not tight.locator(".remat-more").is_visible()
 
 
-def test_plots_fill_their_cell_beside_the_panel_or_above_it(tight: Any) -> None:
-    for width, height in ((1920, 1080), (1000, 800), (1280, 800)):
+def test_pictures_and_panels_stand_side_by_side_and_nothing_covers_or_cuts_a_control(tight: Any) -> None:
+    for width, height in ((1920, 1080), (900, 800), (1280, 800)):
         tight.set_viewport_size({"width": width, "height": height})
-        tight.wait_for_function(FITS)
+        tight.wait_for_function(
+            f"(width) => ({BOXES})(['.remat-explorer'])['.remat-explorer'].right < width", arg=width
+        )
+        tight.wait_for_timeout(300)
         found = boxes(tight)
-        assert found[".remat-canvas"]["height"] == pytest.approx(min(max(200, 0.32 * height), 460), abs=1)
-        if width >= 1280:  # of which JupyterLab leaves the explorer 1,112 and more
-            assert found[".remat-side"]["left"] >= found[".remat-plots"]["right"]
-            assert found[".remat-side"]["right"] == pytest.approx(found[".remat-explorer"]["right"], abs=6)
-        else:
-            assert found[".remat-side"]["top"] >= found[".remat-plots"]["bottom"]
-            assert found[".remat-plots"]["width"] == pytest.approx(found[".remat-explorer"]["width"], abs=6)
+        assert found[".remat-map"]["left"] >= found[".remat-matrices"]["right"], width
+        assert found[".remat-side"]["left"] >= found[".remat-twice"]["right"], width
+        assert found[".remat-explorer"]["height"] < height - 89, width  # JupyterLab's own bars
+        assert tight.evaluate(FAULTS) == [], width
+    choose_picture(tight, "Plots")
+    tight.wait_for_function(FITS)
+    choose_picture(tight, "Overview")
 
 
-def test_the_pointer_finds_the_recomputation_beside_it_and_the_tip_covers_no_cells(tight: Any) -> None:
-    tight.locator(".remat-matrices").evaluate("root => root.scrollIntoView({block: 'center'})")
+def test_the_first_screen_is_a_sentence_a_curve_a_picture_and_few_controls(tight: Any) -> None:
+    tight.locator(".remat-explorer").evaluate("root => root.scrollIntoView()")
+    stops, words, numbers, legends, controls = tight.evaluate(COUNTS)
+    assert 0 < len(stops) <= 20, stops
+    assert 0 < len(words) <= 120, words
+    assert 0 < len(numbers) <= 30, numbers
+    assert legends == []
+    assert 0 < controls <= 100
+
+
+def test_the_pointer_finds_the_recomputation_beside_it_and_the_tip_covers_no_cells_and_no_control(tight: Any) -> None:
+    tight.locator(".remat-explorer").evaluate("root => root.scrollIntoView()")
     x, y = tight.evaluate(ORANGE, -4)
     tight.mouse.move(x, y)
     tight.wait_for_selector(".remat-tip:has-text('recomputed')", state="visible")
-    found = boxes(tight)
-    assert found[".remat-tip"]["top"] >= found[".remat-canvas"]["bottom"]
+    assert tight.evaluate(COVERED) == []
+    assert tight.locator(".remat-tip:visible").bounding_box()["y"] >= boxes(tight)[".remat-canvas"]["bottom"]
     tight.mouse.move(x, y - 20)
     tight.wait_for_selector(".remat-tip:has-text('not computed')", state="visible")
     tight.mouse.click(x, y)
     tight.wait_for_selector(".remat-panel .reason.recomputed")
+    area = tight.locator(".remat-map .remat-canvas").bounding_box()
+    for share in (0.2, 0.9):  # over what always stays, at the foot of the map
+        tight.mouse.move(area["x"] + 64 + share * (area["width"] - 72), area["y"] + area["height"] - 45)
+        tight.wait_for_selector(".remat-map .remat-tip", state="visible")
+        assert tight.evaluate(COVERED) == [], share
+    tight.mouse.move(*places(tight)[0])
+    tight.wait_for_selector(".remat-curve .remat-tip", state="visible")
+    assert tight.evaluate(COVERED) == []
+    tight.mouse.move(0, 0)
+    before = tight.evaluate(INKED)
+    tight.locator(".remat-twice tr[data-value]").last.hover()  # what is pointed at in the list is seen in both pictures
+    tight.wait_for_function(f"(before) => ({INKED})().every((count, i) => count > before[i])", arg=before)
     assert flawless(tight)
+
+
+def test_where_nothing_fits_the_handle_is_at_the_budget_and_the_remedy_is_in_sight(tight: Any) -> None:
+    least = int(run(tight, "print(explorer.state.smallest.known_feasible)"))
+    for budget in (least // 4, 4 * least):
+        run(tight, f"explorer.state.budget = {budget}")
+        await_attribute(tight, "value", budget, "curve")
+        low, high, _ = json.loads(run(tight, CURVE))
+        assert low <= budget <= high
+        assert tight.evaluate(HANDLE, (budget - low) / (high - low))
+    run(tight, f"explorer.state.budget = {least // 4}")
+    assert "fits into" in story(tight)
+    remedy = tight.locator(".remat-story .sentence button")
+    remedy.wait_for()
+    assert tight.evaluate(FAULTS) == []
+    click(tight, "Find the best")  # known to be impossible: nothing is searched for
+    await_idle(tight, 3)
+    assert "known that fits" in story(tight) or "Nothing fits" in story(tight)
+    remedy.click()
+    tight.wait_for_function(
+        "(least) => Number(document.querySelector('.remat-curve').dataset.value) <= least", arg=least
+    )
+    await_idle(tight)
+    assert remedy.count() == 0
+    assert "costs" in story(tight)
+    run(tight, "explorer.state.set_budget('60%')")
 
 
 def test_the_keyboard_alone_sets_a_budget_solves_and_opens_every_tab(tight: Any) -> None:
@@ -231,7 +367,7 @@ def test_the_keyboard_alone_sets_a_budget_solves_and_opens_every_tab(tight: Any)
             await_status(tight, "Best known within")
         if name.startswith("Compare"):
             break
-    for control in ("Find the best", "Run it", "Memory budget", "Matrices", "search", "Why", "Peak"):
+    for control in ("Find the best", "Run it", "Memory budget", "Matrices", "Search", "Why", "Peak"):
         assert any(control in name for name in reached), (control, reached)
     tight.keyboard.press("Enter")
     tight.wait_for_selector(".remat-panel:has-text('Compare with this')")

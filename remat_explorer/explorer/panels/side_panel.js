@@ -7,7 +7,6 @@ const TARGET = "[data-value], [data-stage], [data-action]";
 function render({ model, el }) {
   const root = document.createElement("div");
   root.className = "remat-clickable";
-  root.tabIndex = -1;
   root.setAttribute("role", "region");
   el.append(root);
 
@@ -21,6 +20,7 @@ function render({ model, el }) {
     root.innerHTML = model.get("html");
     root.querySelector("details")?.toggleAttribute("open", Boolean(opened));
     root.setAttribute("aria-label", model.get("label"));
+    root.tabIndex = root.querySelector(`${NAMES}, summary`) ? -1 : 0; // what has no control is scrolled by keys itself
     for (const list of root.querySelectorAll(".roving"))
       list.querySelectorAll(NAMES).forEach((name, place) => (name.tabIndex = place === 0 ? 0 : -1));
     root.scrollTop = before !== undefined && root.firstElementChild?.dataset.scroll === before ? top : 0;

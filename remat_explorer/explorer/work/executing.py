@@ -135,10 +135,10 @@ def describe_excess(state: State) -> str:
 
 
 def nearest_feasible_budget(state: State) -> int:
-    """The smallest budget, in bytes, not below the state's, within which a schedule is known; 0 if none is."""
-    best = state.frontier.best(state.budget) if state.frontier is not None else None
+    """The smallest budget, in bytes, not below the one in the pictures, for which a schedule is known; 0 if none is."""
+    best = state.frontier.best(state.shown_budget) if state.frontier is not None else None
     if best is not None:
-        return state.budget
+        return state.shown_budget
     peaks = [point.peak for point in state.frontier.nondominated()] if state.frontier is not None else []
     known = [peak for peak in peaks if peak is not None]
     return min(known, default=0)
