@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -103,8 +102,7 @@ def tell_cost(schedule: Schedule) -> str:
     >>> tell_cost(solve(linear(8), 9).schedule)
     'costs 5.9 % more: 1 operation runs twice'
     """
-    runs = Counter(operation for _, operation, _ in schedule.sequence)
-    again = [count for count in runs.values() if count > 1]
+    again = list(schedule.repeated_operations.values())
     more = f"costs {format_more(schedule.overhead)} more{'' if in_whole_units(schedule.graph) else ' time'}"
     if not again:
         return (

@@ -22,7 +22,7 @@ from remat_explorer.solvers import Solution, Status, solve
 def pin_solution(state: State) -> None:
     """Compare with the solution that is on the screen now, while others take its place."""
     if state.solution is None or state.solution.schedule is None:
-        state.say("There is no finished solution on the screen to compare with: solve first.", "warning")
+        state.say("There is no finished schedule on the screen to compare with: press Find the best first.", "warning")
         return
     state.other = state.solution
 
