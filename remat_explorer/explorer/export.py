@@ -255,7 +255,7 @@ def require_kind(state: State, name: str) -> Export:
     >>> require_kind(State(), "solution")
     Traceback (most recent call last):
         ...
-    remat_explorer.errors.RematError: There is no solution yet: solve first.
+    remat_explorer.errors.RematError: There is no schedule yet: find one first.
     """
     if name not in EXPORTS:
         raise UnknownNameError("kind of export", name, EXPORTS)
