@@ -16,7 +16,8 @@ from remat_explorer.explorer.state.navigation import parse_search
 from remat_explorer.explorer.state.state import State
 
 HINT = (
-    "Find operations by name, pass and size of the largest output; all words must match: conv backward >10MiB. "
+    "Find operations by name, pass and size of the largest output, or what is recomputed; all words must match: conv "
+    "backward >10MiB. "
     "Enter goes to the next one."
 )
 HERE = Path(__file__).parent

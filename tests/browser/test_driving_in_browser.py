@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ from tests.browser.explorer_page import (
     FITS,
     ORANGE,
     PREDICTED,
+    TABS,
     VIOLATIONS,
     attribute,
     await_idle,
+    await_status,
     choose_picture,
     choose_tab,
     choose_theme,
@@ -32,19 +35,15 @@ from tests.browser.lab import LastingNotebook, run, run_cell
 
 pytestmark = pytest.mark.browser
 
-# Where the points of a strategy are on the page, those left out that others lie upon.
-POINTS = """(name) => {
-    const plot = document.querySelector('.js-plotly-plot');
-    const trace = plot._fullData.find((trace) => trace.name === name && trace.xaxis === 'x');
-    const [x, y] = [plot._fullLayout.xaxis, plot._fullLayout.yaxis];
-    const box = plot.getBoundingClientRect();
-    return [...trace.x].map((at, i) => [box.left + x._offset + x.l2p(at), box.top + y._offset + y.l2p(trace.y[i])]);
-}"""
-# The overhead that the status line speaks of, in percent.
-OVERHEAD = "() => parseFloat(document.querySelector('.remat-status .text').innerText.split('overhead +')[1])"
-SOLVED = "() => /^(Optimal|Feasible) /.test(document.querySelector('.remat-status .text').innerText)"
+# What the slider is told of its ends, of the budget and of the points.
+CURVE = """import json
+curve = next(w for w in __import__("ipywidgets").Widget.widgets.values() if type(w).__name__ == "CurveSlider")
+print(json.dumps([curve.low, curve.high, [point[:2] for point in curve.curve["points"]]]))"""
+# The overhead that the report speaks of, in percent.
+OVERHEAD = "() => parseFloat(document.querySelector('.remat-status').textContent.split('overhead +')[1])"
+SOLVED = "() => /^(Optimal|Feasible) /.test(document.querySelector('.remat-status').textContent)"
 FOCUSED = "() => document.activeElement.innerText || document.activeElement.ariaLabel || document.activeElement.title"
-TABS = ("Fit", "Explain", "Plan", "At the peak", "Ways", "Solver", "Compare", "Edit", "Execution")
+PANELS = (*TABS, "Plan", "Ways", "Solver", "Fit", "Edit", "Terms")
 # The contrast of the ring around each control, when it has the focus, with the ground that it is drawn on.
 FAINT = """async () => {
     const {Color, getContrast} = axe.commons.color;
@@ -76,6 +75,7 @@ BOXES = """(names) => Object.fromEntries(names.map(
 HURRIED = """import remat_explorer as rx
 e = rx.Explorer(graph=rx.linear(8), budget=4, improve=False, sweep=False)
 e.wait()
+e.state.picture = "plots"
 display(e)
 for strategy in ("chen-sqrt-n", "optimal", "checkpoint-all"):
     e.state.strategy, e.state.budget = strategy, 10
@@ -87,7 +87,7 @@ figure._send = lambda *given, **named: None
 e.state.strategy, e.state.budget = "optimal", 5
 e.solve()
 e.wait()"""
-PARTS = [".remat-explorer", ".remat-plots", ".remat-side", ".remat-canvas", ".remat-tip"]
+PARTS = [".remat-explorer", ".remat-twice", ".remat-side", ".remat-canvas", ".remat-map", ".remat-tip"]
 
 
 def test_the_plots_show_what_came_early_and_what_was_lost_and_come_anew(notebook: LastingNotebook) -> None:
@@ -106,15 +106,15 @@ def test_another_model_a_dragged_budget_and_a_point_of_the_curve(notebook: Lasti
     page.locator(".remat-controls select").first.select_option("residual_net")
     page.wait_for_selector('.remat-matrices[data-rows="68"]', timeout=60_000)
     await_idle(page)
-    page.wait_for_function("() => document.querySelectorAll('.remat-ticks > *').length > 5", timeout=60_000)
+    page.wait_for_function("() => document.querySelector('.remat-curve').dataset.points > 5", timeout=60_000)
 
-    slider = page.locator(".remat-budget input").bounding_box()
+    slider = page.locator(".remat-curve").bounding_box()
     height = slider["y"] + slider["height"] / 2
     before = int(attribute(page, "drawn"))
     page.mouse.move(slider["x"] + 0.9 * slider["width"], height)
     page.mouse.down()
     page.mouse.move(slider["x"] + 0.89 * slider["width"], height, steps=6)
-    page.wait_for_selector(".remat-status:has-text('Best known within')")
+    await_status(page, "Best known within")
     with_much = page.evaluate(OVERHEAD)
     page.mouse.move(slider["x"] + 0.1 * slider["width"], height, steps=6)
     page.wait_for_function(f"(least) => ({OVERHEAD})() > least", arg=with_much)  # less memory costs more
@@ -122,10 +122,11 @@ def test_another_model_a_dragged_budget_and_a_point_of_the_curve(notebook: Lasti
     assert int(attribute(page, "drawn")) > before
 
     await_idle(page)
+    choose_picture(page, "Matrices")
     for share in (0.9, 0.05, 0.95):  # the curve comes to the page, and comes anew with what the sweep finds
         page.wait_for_function(f"(share) => ({DRAG})(share)[0] > 0 || void ({DRAG})(0.5)", arg=share, timeout=120_000)
         assert palette("light").over not in page.evaluate(COLOURS, 2)  # which is of the budget that is dragged
-    thumb = page.locator(".remat-budget input")
+    thumb = page.locator(".remat-curve input")
     dragged_to = thumb.input_value()
     page.set_viewport_size({"width": 1200, "height": 800})  # the slider is drawn anew, as with what the sweep finds
     page.wait_for_timeout(500)
@@ -133,19 +134,31 @@ def test_another_model_a_dragged_budget_and_a_point_of_the_curve(notebook: Lasti
     page.set_viewport_size({"width": 1280, "height": 800})
     thumb.evaluate("slider => slider.dispatchEvent(new Event('change', {bubbles: true}))")
     await_idle(page)
-    page.locator(".remat-plots").evaluate("plots => plots.scrollIntoView({block: 'end'})")
-    page.wait_for_timeout(300)
-    field = page.locator(".remat-budget-row input[type=text]")
-    for end in (max, min):  # of the curve; the drag has left the budget at neither
+    field = page.locator(".remat-controls").get_by_label("Budget", exact=True)
+    for end in (-1, 0):  # of the curve; the drag has left the budget at neither
         before = field.input_value()
         for _ in range(10):  # what the sweep finds moves the axes, and a point is missed then
-            page.mouse.click(*end(page.evaluate(POINTS, "optimal"), key=lambda place: place[0]))
+            page.mouse.click(*places(page)[end])
             page.wait_for_timeout(500)
             if status(page).startswith("Chosen: ") and field.input_value() != before:
                 break
         assert status(page).startswith("Chosen: ")
         assert field.input_value() != before
+    thumb.focus()
+    page.keyboard.press("PageUp")  # the next point
+    await_status(page, "Best known within")
     assert flawless(page)
+
+
+def places(page: Any) -> list[tuple[float, float]]:
+    """Where the points of the curve are on the page, from the least memory on."""
+    low, high, points = json.loads(run(page, CURVE))
+    box, most = page.locator(".remat-curve").bounding_box(), 1.12 * max(1.0, *(overhead for _, overhead in points))
+    across, down = box["width"] - 56, box["height"] - 26
+    return sorted(
+        (box["x"] + 44 + (peak - low) / (high - low) * across, box["y"] + 9 + (1 - overhead / most) * down)
+        for peak, overhead in points
+    )
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +184,7 @@ def test_more_is_open_in_the_next_explorer_if_it_was_left_open_and_says_why_a_st
     assert partly.is_enabled()
     assert "falls into" in partly.get_attribute("title")
     assert tight.locator(".remat-more option:has-text('keep everything')").is_enabled()
-    click(tight, "More")
+    click(tight, "⋯")
     tight.wait_for_selector(".remat-more", state="hidden")
     show_again(tight)
     tight.wait_for_timeout(1000)
@@ -215,14 +228,14 @@ def test_the_keyboard_alone_sets_a_budget_solves_and_opens_every_tab(tight: Any)
         reached.append(name)
         if name == "Memory budget":
             tight.keyboard.press("ArrowLeft")
-            tight.wait_for_selector(".remat-status:has-text('Best known within')")
-        if name.startswith("Compare") and "Execution" not in name:
+            await_status(tight, "Best known within")
+        if name.startswith("Compare"):
             break
-    for control in ("Solve", "Execute", "Memory budget", "Matrices", "Zoom", "Explain", "At the peak"):
+    for control in ("Find the best", "Run it", "Memory budget", "Matrices", "search", "Why", "Peak"):
         assert any(control in name for name in reached), (control, reached)
     tight.keyboard.press("Enter")
     tight.wait_for_selector(".remat-panel:has-text('Compare with this')")
-    tight.locator(".remat-controls").get_by_role("button", name="Solve").focus()
+    tight.locator(".remat-controls").get_by_role("button", name="Find the best").focus()
     tight.keyboard.press("Enter")
     tight.wait_for_function(SOLVED, timeout=90_000)
     await_idle(tight)
@@ -240,11 +253,12 @@ def whole(notebook: LastingNotebook) -> Any:
 def test_the_explorer_has_no_serious_finding_of_axe_in_any_panel_and_theme(whole: Any) -> None:
     assert "label" in " ".join(whole.evaluate(VIOLATIONS, "body"))  # JupyterLab's own: the rules are there
     found = set(violations(whole))
-    for name in TABS:
+    for name in PANELS:
         choose_tab(whole, name)
-        whole.wait_for_selector(f".remat-tabs [role=tab][aria-selected=true]:text-is('{name}')")
+        selected = "[role=tab][aria-selected=true]" if name in TABS else "option:checked"
+        whole.wait_for_selector(f".remat-tabs {selected}:text-is('{name}')", state="attached")
         found |= set(violations(whole))
-    for picture in ("Memory", "Model", "Layers", "Matrices"):
+    for picture in ("Memory", "Model", "Layers", "Plots", "Matrices"):
         choose_picture(whole, picture)
         whole.wait_for_timeout(500)
         found |= set(violations(whole))
@@ -265,7 +279,7 @@ def test_fields_have_the_names_that_stand_over_them(whole: Any) -> None:
     for name in ("Model", "Batch", "Image", "Device", "Costs", "Implementations", "Strategy", "Options", "Solver"):
         assert whole.locator(".remat-controls").get_by_label(name, exact=True).count() == 1, name
     assert whole.get_by_label("Limit (s)", exact=True).input_value() == "60"
-    assert whole.locator(".remat-budget-row").get_by_label("Budget", exact=True).count() == 1
+    assert whole.locator(".remat-controls").get_by_label("Budget", exact=True).count() == 1
     assert whole.get_by_role("slider", name="Stage").count() == 1
     whole.get_by_label("Batch", exact=True).fill("32")
     whole.get_by_label("Batch", exact=True).press("Enter")

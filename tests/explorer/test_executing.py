@@ -126,10 +126,16 @@ _told.register_autograd(lambda ctx, gradient: gradient)
 def test_cancelling_an_execution_stops_before_the_next_operation() -> None:
     explorer = explorer_of(Stopping(), (torch.randn(4, 8),), strategy="checkpoint-all", budget="100%")
     Stopping.explorer = solved(explorer)
-    for at in (3, 9, 15):  # in plain PyTorch, warming up and metered, and in the plan
-        Stopping.calls, Stopping.at = 0, at
-        assert "Cancelled the execution" in executed(explorer).status
+    for at, said in (
+        (3, "Cancelled the run. "),
+        (9, "the run; what was measured stays."),
+        (15, "what was measured stays"),
+    ):
+        Stopping.calls, Stopping.at = 0, at  # in the plan, while costs are measured, and later
+        explorer.state.measurement = None
+        assert said in executed(explorer).status
         assert Stopping.calls == at
+        assert (explorer.measurement is None) == (at == 3)
     Stopping.at = None
 
 

@@ -174,6 +174,12 @@ def test_the_state_finds_in_the_graph_of_the_moment_and_selects_what_is_found(st
         assert state.stage == state.schedule.R[:, k].argmax()
     state.select_found(-1)
     assert state.graph.producer[state.value] == state.found[-2]
+    state.search = "forward recomputed"
+    assert state.found == tuple(np.flatnonzero((state.schedule.R > 0).sum(axis=0) > 1))
+    shown, state.schedule = state.schedule, checkpoint_all(state.graph)
+    assert state.found == ()
+    state.schedule = shown
+    assert state.found
     state.search = "v8"
     assert state.found == (8,)
     state.graph = rx.linear(2)

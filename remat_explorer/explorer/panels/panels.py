@@ -107,7 +107,9 @@ class Panels:
             style={"button_width": "auto"},
         )
         entries = [("more", ""), *((TABS[name][0], name) for name in others), (LEGEND, TERMS_PANEL)]
-        self.others = w.Dropdown(options=entries, value="", tooltip=MORE, layout=w.Layout(width="92px"))
+        room = w.Layout(width="92px")
+        self.others = w.Dropdown(options=entries, value="", description="More panels", tooltip=MORE, layout=room)
+        self.others.add_class("remat-unlabelled")
         self._meanings = Clickable(lambda click: None, "What the terms mean")
         self._body = w.Box(layout=w.Layout(flex="1 1 0", min_height="0", width="100%"))
         bar = w.HBox([self.tabs, self.others])

@@ -322,9 +322,8 @@ class State(FitQuestion, Folding, Status):
         graph, schedule = self.graph, self.schedule
         if change["name"] == "schedule" and not self.search:
             return
-        again = () if schedule is None or schedule.graph is not graph else schedule.repeated_operations
         try:
-            self.found = find_operations(graph, self.search, again) if graph else ()
+            self.found = find_operations(graph, self.search, schedule) if graph else ()
         except QuantityError:  # a size that is still being typed; the search field says so
             self.found = ()
 

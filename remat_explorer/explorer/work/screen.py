@@ -162,7 +162,7 @@ def auto_select(state: State) -> None:
     stage, value = state.auto_selection = first_look(state.schedule, state.plan)
     with state.at_once():
         state.stage, state.value = stage, value
-    state.auto_selection = (state.stage, state.value)
+        state.auto_selection = (state.stage, state.value)  # before anybody hears of it
 
 
 def update_auto_selection(state: State) -> None:
