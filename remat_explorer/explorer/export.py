@@ -190,7 +190,9 @@ def _write_page(state: State, path: Path) -> None:
     if frontier is not None and state.solution is not None and state.measurement is not None:
         frontier = extend_frontier(frontier.graph, frontier, [state.solution])  # what was measured is on the page
     if frontier is not None:
-        live_page(frontier, permissions=state.permissions, measurement=state.measurement).save(path)
+        shown = (state.budget or None, state.stage, state.value)
+        made = live_page(frontier, permissions=state.permissions, measurement=state.measurement, begin=shown)
+        made.save(path)
 
 
 def _write_trace(state: State, path: Path) -> None:
