@@ -25,8 +25,8 @@ from remat_explorer.quantities import format_bytes
 from remat_explorer.report import Origin, write_report
 from remat_explorer.solvers import extend_frontier
 
-NOT_SOLVED = "There is no solution yet: solve first."
-NOT_EXECUTED = "This needs an execution: execute the schedule first."
+NOT_SOLVED = "There is no schedule yet: find one first."
+NOT_EXECUTED = "This needs a run whose times were measured: press Run it first."
 HERE = Path(__file__).parent
 DEPENDS = ["graph", "schedule", "solution", "answer", "frontier", "measurement", "device", "no_execution", "picture"]
 CHUNK = 500_000  # bytes of a message: a notebook server holds back what comes in larger ones
@@ -143,8 +143,13 @@ def _no_frontier(state: State) -> str:
     return "" if state.frontier else "There is no trade-off curve yet."
 
 
+def _timed(state: State) -> Any:
+    """The measurement, once its times are there; until then, and without one, None."""
+    return state.measurement if state.measurement is not None and state.measurement.is_timed else None
+
+
 def _no_measurement(state: State) -> str:
-    return "" if state.measurement else NOT_EXECUTED
+    return "" if _timed(state) else NOT_EXECUTED
 
 
 def _no_snapshot(state: State) -> str:
@@ -187,24 +192,24 @@ def _write_sweep(state: State, path: Path) -> None:
 
 def _write_page(state: State, path: Path) -> None:
     frontier = state.frontier
-    if frontier is not None and state.solution is not None and state.measurement is not None:
+    if frontier is not None and state.solution is not None and _timed(state) is not None:
         frontier = extend_frontier(frontier.graph, frontier, [state.solution])  # what was measured is on the page
     if frontier is not None:
         shown = (state.budget or None, state.stage, state.value)
-        made = live_page(frontier, permissions=state.permissions, measurement=state.measurement, begin=shown)
+        made = live_page(frontier, permissions=state.permissions, measurement=_timed(state), begin=shown)
         made.save(path)
 
 
 def _write_trace(state: State, path: Path) -> None:
-    if state.measurement is not None:
-        state.measurement.save_trace(path)
+    if (measured := _timed(state)) is not None:
+        measured.save_trace(path)
 
 
 def _write_report(state: State, path: Path) -> None:
     shown = state.solution or state.answer
     if shown is None:
         return
-    measured = state.measurement if shown is state.solution else None
+    measured = _timed(state) if shown is state.solution else None
     write_report(
         shown,
         path,

@@ -63,10 +63,10 @@ def tell(state: State) -> Story:
     """The story of what is on the screen.
 
     >>> import remat_explorer as rx
-    >>> state = State(graph=rx.linear(8), checkpoint_all_peak=10, budget=4)
-    >>> state.schedule = rx.solve(state.graph, 4).schedule
+    >>> state = State(graph=rx.linear(8), checkpoint_all_peak=10, budget=8)
+    >>> state.schedule = rx.solve(state.graph, 8).schedule
     >>> tell(state).sentence
-    'This step needs 10 B. In 4 B it costs 53 % more: 7 operations run again, one of them 4 times in all.'
+    'This step needs 10 B. In 8 B it costs 12 % more: 2 operations run twice.'
     """
     graph, schedule, budget = state.graph, state.schedule, state.shown_budget
     if graph is None or schedule is None or state.plan is None:
@@ -100,7 +100,7 @@ def tell_cost(schedule: Schedule) -> str:
 
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.solvers import solve
-    >>> tell_cost(solve(linear(8), 8).schedule)
+    >>> tell_cost(solve(linear(8), 9).schedule)
     'costs 5.9 % more: 1 operation runs twice'
     """
     runs = Counter(operation for _, operation, _ in schedule.sequence)

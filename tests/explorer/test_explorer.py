@@ -13,11 +13,11 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.errors import UnknownNameError
-from remat_explorer.explorer.controls import status_html
+from remat_explorer.explorer.story import StoryView, story_html
 from remat_explorer.explorer.work import loading
 from remat_explorer.quantities import format_bytes
 from remat_explorer.solvers.jobs import worker_process as process
-from tests.explorer.driven import captured, explorer_of, settled, solved, until
+from tests.explorer.driven import captured, explorer_of, settled, solved, until, view_of
 
 WATCHED = """
 import sys, threading
@@ -99,7 +99,7 @@ def test_another_model_or_size_dims_the_picture_and_takes_a_budget_that_makes_no
 
     def look(change: Any) -> None:
         dimmed = "remat-stale" in explorer._dom_classes
-        seen.append((change["new"], dimmed, "The picture is still that of mlp." in status_html(state)))
+        seen.append((change["new"], dimmed, "The picture is still that of mlp." in story_html(state)))
 
     state.observe(look, "stale")
     state.model = "chain"
@@ -170,7 +170,7 @@ def test_while_a_solve_runs_the_kernel_answers_and_cancel_ends_it_and_keeps_the_
         state.stage = stage
     assert (state.busy, state.stage) == ("solving", 19)
     assert until(lambda: shown and shown[-1].cost < first.cost)
-    explorer._views[0].cancel.click()
+    view_of(explorer, StoryView).widget._custom({"action": "cancel"}, [])
     settled(explorer)  # long before its ten minutes are over
     assert state.schedule.cost <= min(schedule.cost for schedule in shown)
     assert explorer.solution.peak <= state.budget

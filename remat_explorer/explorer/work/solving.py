@@ -11,7 +11,7 @@ from typing import Any
 from remat_explorer.errors import SolverError
 from remat_explorer.explorer.state.state import HistoryPoint, State
 from remat_explorer.explorer.state.strategy_choice import SolveRequest, describe_strategy, remark_on, solve_request
-from remat_explorer.explorer.work.screen import add_to_frontier, describe_result, show_schedule
+from remat_explorer.explorer.work.screen import add_to_frontier, describe_result, rules_out, show_schedule
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
@@ -25,10 +25,10 @@ POLL = 0.1  # seconds; also how long Cancel may go unheard
 def solve(state: State, cancelled: threading.Event) -> None:
     """Solve the state's graph within its budget; incumbents and the result appear in the state.
 
-    What was solved before comes from the cache. A strategy that claims to find the cheapest schedule begins with the
-    best one that is known for the budget, and the screen never shows one that is dearer. An infeasible budget leaves
-    the schedule on the screen as it is, and so does an answer for kinds of implementations that are no longer the
-    chosen ones: it joins the trade-off curve.
+    What was solved before comes from the cache, and nothing is searched for within a budget that is known to be too
+    small. A strategy that claims to find the cheapest schedule begins with the best one that is known for the budget,
+    and the screen never shows one that is dearer. An infeasible budget leaves the schedule on the screen as it is, and
+    so does an answer for kinds of implementations that are no longer the chosen ones: it joins the trade-off curve.
     """
     from remat_explorer.solvers import SolveJob
 
@@ -40,6 +40,9 @@ def solve(state: State, cancelled: threading.Event) -> None:
     state.history = ()
     limits = {"time_limit": state.time_limit, "solver": state.solver}
     request = solve_request(state, _options(state))
+    if rules_out(state, budget) and _seeks_optimum(state):
+        _finish(state, Solution(graph, state.strategy, Status.INFEASIBLE, budget, None, None, 0.0), False, False)
+        return
     known = warm_start(state, request, budget)
     settings = {**limits, **request.options}
     job = SolveJob.start(request.graph, budget, state.strategy, cache=True, known=known, **settings)
