@@ -195,7 +195,9 @@ def _write_page(state: State, path: Path) -> None:
     if frontier is not None and state.solution is not None and _timed(state) is not None:
         frontier = extend_frontier(frontier.graph, frontier, [state.solution])  # what was measured is on the page
     if frontier is not None:
-        live_page(frontier, permissions=state.permissions, measurement=_timed(state)).save(path)
+        shown = (state.budget or None, state.stage, state.value)
+        made = live_page(frontier, permissions=state.permissions, measurement=_timed(state), begin=shown)
+        made.save(path)
 
 
 def _write_trace(state: State, path: Path) -> None:
