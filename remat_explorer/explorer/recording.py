@@ -202,7 +202,11 @@ class Recording:
             if best is None:
                 ruled_out, proven = rules_out(state, budget), is_least(state, peaks[0])
                 story = tell_misfit(place("budget"), peaks[0], ruled_out, proven, ON_PAGE)
-                step: tuple[int, str, int] = (-1, frame_story(story, self._chip_of_use("error") + place("run")), peaks[0])
+                step: tuple[int, str, int] = (
+                    -1,
+                    frame_story(story, self._chip_of_use("error") + place("run")),
+                    peaks[0],
+                )
             else:
                 point = max(i for i, peak in enumerate(peaks) if peak <= budget)
                 step = (point, self._story(best, self.scheduled[point][0], budget), 0)

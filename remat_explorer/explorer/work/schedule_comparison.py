@@ -115,7 +115,7 @@ def count_differing_cells(a: np.ndarray, b: np.ndarray) -> DifferingCells | None
 def comparison_rows(solution: Solution) -> list[tuple[str, str]]:
     """What is compared of a solution, as label and text."""
     schedule = solution.schedule
-    how = "proven optimal" if solution.status is Status.OPTIMAL else str(solution.status)
+    how = "proven best" if solution.status is Status.OPTIMAL else str(solution.status)
     strategy = ("strategy", f"{describe_strategy(solution.strategy)}, {how}")
     if schedule is None or solution.peak is None:
         return [strategy, ("budget", format_bytes(solution.budget))]
