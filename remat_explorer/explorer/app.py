@@ -29,12 +29,12 @@ from remat_explorer.explorer.plots_view import PlotsView
 from remat_explorer.explorer.presenter import PresenterView
 from remat_explorer.explorer.scrubber import Scrubber
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.state.strategy_choice import unsuitable_strategies
+from remat_explorer.explorer.state.strategy_choice import describe_strategy, strategy_groups, unsuitable_strategies
 from remat_explorer.explorer.static_view import StaticView
 from remat_explorer.explorer.story import StoryView
 from remat_explorer.explorer.tour import Tour, TourView
 from remat_explorer.explorer.work.driver import Driver
-from remat_explorer.explorer.work.model_sources import NO_MODULE, ModelSources
+from remat_explorer.explorer.work.model_sources import NO_MODULE, ModelSources, zoo_groups
 from remat_explorer.graph import Graph
 
 SETTINGS = (
@@ -255,16 +255,20 @@ class ExplorerPage(PageWidget):
     """A line above the explorer, empty as long as its kernel answers, for no kernel can say that it has gone.
 
     It remembers in the browser whether the fields under "More" were open, for the explorers that are shown next. And it
-    gives the page what ipywidgets has no trait for: the stage slider's name, that buttons are tabs, and what is to be
-    said of entries of a list: the strategies that the graph is not for, which cannot be chosen, or in part only.
+    gives the page what ipywidgets has no trait for: that buttons are tabs, the groups of a list's entries, and what is
+    to be said of them: the strategies that the graph is not for, which cannot be chosen, or in part only.
     """
 
     more = t.Bool(False).tag(sync=True)
     fits = t.Dict({}).tag(sync=True)
+    groups = t.Dict({}).tag(sync=True)
     _esm = Path(__file__).parent / "app.js"
 
     def __init__(self, state: State) -> None:
-        super().__init__(more=state.more)
+        models, strategies = zoo_groups(), strategy_groups()
+        shown = {name: [describe_strategy(one).split()[0] for one in members] for name, members in strategies.items()}
+        groups = {"model": list(models.items()), "strategy": list(shown.items())}
+        super().__init__(more=state.more, groups=groups)
         self.observe(lambda change: setattr(state, "more", change["new"]), "more")
         state.observe(lambda change: setattr(self, "more", change["new"]), "more")
         state.observe(self._tell_fits, "graph")

@@ -374,8 +374,9 @@ function ownLegend(name, palette, model, compared) {
 }
 
 // What colours mean, said in the heading: each word is underlined with its own.
-function colourWords(name, palette) {
+function colourWords(name, palette, compared) {
   const word = (text, colour) => Object.assign(element("u", "", text), { style: `--mark: ${colour}` });
+  if (compared) return [word("only here", palette.only_first), " ", word("only there", palette.only_second), " ", word("both", palette.both)];
   if (name === "R") return [word("forward", palette.forward), " ", word("backward", palette.backward), " ", word("again", palette.recompute)];
   return name === "S" ? [word("kept", palette.kept)] : [];
 }

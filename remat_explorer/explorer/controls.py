@@ -10,7 +10,12 @@ import ipywidgets as w
 from remat_explorer.errors import QuantityError, SolverError, shown
 from remat_explorer.explorer.state.implementation_choices import NONE
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.state.strategy_choice import ONLY_CHAINS, describe_strategy, unsuitable_strategies
+from remat_explorer.explorer.state.strategy_choice import (
+    ONLY_CHAINS,
+    describe_strategy,
+    strategy_groups,
+    unsuitable_strategies,
+)
 from remat_explorer.solvers import (
     BACKENDS,
     STRATEGIES,
@@ -77,6 +82,7 @@ class Controls:
         }
         for name, (_, field, _) in self._fields.items():
             field.tooltip = TOOLTIPS[name]
+            field.add_class(f"remat-list-{name}")
             self._bind(name, field)
         self.refresh = self._button("", "refresh", self._look_again, "", TOOLTIPS["refresh"], "28px")
         self.solve = self._button("Find the best", "", actions.solve, "primary", width="116px")
@@ -155,7 +161,9 @@ class Controls:
             {name for name, fit in unsuitable_strategies(graph).items() if fit.is_refused} if graph is not None else ()
         )
         names = [
-            (f"{name} · {ONLY_CHAINS}" if name in refused else describe_strategy(name), name) for name in STRATEGIES
+            (f"{name} · {ONLY_CHAINS}" if name in refused else describe_strategy(name), name)
+            for group in strategy_groups().values()
+            for name in group
         ]
         self._list("strategy", names)
 
@@ -249,7 +257,7 @@ def button_reasons(state: State) -> dict[str, tuple[str, str]]:
         "execute": (
             wait or state.no_execution or no_solution,
             "Run the schedule on the screen, and measure memory, time and gradients"
-            + ("; costs and workspace are measured first" if executes_after_measuring(state) else ""),
+            + ("; costs and workspace are measured then" if executes_after_measuring(state) else ""),
         ),
     }
 

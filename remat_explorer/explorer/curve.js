@@ -152,7 +152,7 @@ function render({ model, el }) {
     context.stroke();
     Object.assign(context, { fillStyle: colour("ink"), textBaseline: "middle", textAlign: "right" });
     if (best.length) context.fillText(formatOverhead(best[0][1]), EDGE.left - 6, Math.max(EDGE.top + 2, y(best[0][1])));
-    context.fillText("+0\u2009%", EDGE.left - 6, base - 3);
+    if (at > EDGE.left + 12) context.fillText("+0\u2009%", EDGE.left - 6, base - 3);
     const names = [];
     const name = (text, place, bold) => {
       context.font = `${bold ? "bold " : ""}11px ${getComputedStyle(root).fontFamily}`;

@@ -195,7 +195,9 @@ def _write_page(state: State, path: Path) -> None:
     if frontier is not None and state.solution is not None and _timed(state) is not None:
         frontier = extend_frontier(frontier.graph, frontier, [state.solution])  # what was measured is on the page
     if frontier is not None:
-        live_page(frontier, permissions=state.permissions, measurement=_timed(state)).save(path)
+        shown = (state.budget or None, state.stage, state.value)
+        made = live_page(frontier, permissions=state.permissions, measurement=_timed(state), begin=shown)
+        made.save(path)
 
 
 def _write_trace(state: State, path: Path) -> None:
@@ -255,7 +257,7 @@ def require_kind(state: State, name: str) -> Export:
     >>> require_kind(State(), "solution")
     Traceback (most recent call last):
         ...
-    remat_explorer.errors.RematError: There is no solution yet: solve first.
+    remat_explorer.errors.RematError: There is no schedule yet: find one first.
     """
     if name not in EXPORTS:
         raise UnknownNameError("kind of export", name, EXPORTS)

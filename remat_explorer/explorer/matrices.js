@@ -341,8 +341,8 @@ function render({ model: kept, el }) {
       if (view.explained !== explained) view.legend.innerHTML = view.explained = explained;
     }
     const [top, bottom] = [part.rows[0], part.rows[part.rows.length - 1]];
-    const named = model.get("compact") && part.whole && !data.comparedR;
-    for (const view of views) view.subtitle.replaceChildren(...(named ? colourWords(view.name, palette()) : [view.title]));
+    const named = model.get("compact") && part.whole;
+    for (const view of views) view.subtitle.replaceChildren(...(named ? colourWords(view.name, palette(), data.comparedR !== null) : [view.title]));
     if (!part.whole) views[0].subtitle.textContent = `computed in stages ${top}–${bottom} of ${data.rows}`;
     buttons.whole.disabled = buttons.out.disabled = part.whole;
     Object.assign(root.dataset, { rows: data.rows, foot, zoom: model.get("zoom"), compared: Boolean(data.comparedR), colouring: model.get("colouring"), folded: folding ? folding.chosen : "" });

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -103,8 +102,7 @@ def tell_cost(schedule: Schedule) -> str:
     >>> tell_cost(solve(linear(8), 9).schedule)
     'costs 5.9 % more: 1 operation runs twice'
     """
-    runs = Counter(operation for _, operation, _ in schedule.sequence)
-    again = [count for count in runs.values() if count > 1]
+    again = list(schedule.repeated_operations.values())
     more = f"costs {format_more(schedule.overhead)} more{'' if in_whole_units(schedule.graph) else ' time'}"
     if not again:
         return (
@@ -192,7 +190,7 @@ def chips(state: State) -> list[tuple[str, str]]:
     limit = format_bytes(budget)
     same_unit = used.split()[1:] == limit.split()[1:]
     fits = plan.peak <= budget
-    said = [describe_proven(state.solution)] if not state.is_edited else []
+    said = [describe_proven(state.solution)] if fits and not state.is_edited else []
     said.append((f"uses {used.split()[0] if same_unit else used} of {limit}", "plain" if fits else "error"))
     if state.measurement is None:
         said.append(("no module to run" if state.inputs is None else "not yet run", "plain"))
@@ -205,7 +203,7 @@ def describe_run(measured: Any) -> tuple[str, str]:
     """What was measured of the schedule, a `remat_explorer.runtime.Measurement`, and its tone."""
     words = f"measured {format_bytes(max(measured.peak, measured.generated_peak))}"
     if measured.eager is None:
-        return f"{words}, gradients not compared", "warning"
+        return (f"{words}, gradients not compared", "warning") if measured.is_timed else (words, "plain")
     if measured.eager.comparison.equal:
         words += ", gradients equal"
     else:
@@ -219,7 +217,7 @@ def story_html(state: State) -> str:
     >>> "Choose a model." in story_html(State())
     True
     """
-    marks = "" if state.busy else "".join(chip(*said) for said in chips(state))
+    marks = "" if state.busy and state.measurement is None else "".join(chip(*said) for said in chips(state))
     return frame_story(tell(state), _going_on(state) + marks)
 
 

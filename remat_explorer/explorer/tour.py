@@ -1,4 +1,4 @@
-"""The first minutes, line by line: a budget, the best, a run, a recomputation, the peak, a comparison."""
+"""The first minutes, one line after the other: a budget, the best, a run, what runs twice, the peak, a comparison."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ STYLE = Path(__file__).parent / "tour.css"
 STEPS = (
     ("Pick a budget", "Drag along the curve: the best schedule known within that memory follows."),
     ("Find the best", "Press Find the best: the search goes on until nothing cheaper can exist."),
-    ("Run it", "Press Run it: one training step runs, and measured memory is drawn over the prediction."),
-    ("Click orange", "Click an orange cell of R, which is computed again: the panel Why says why."),
+    ("Run it", "Press Run it: one training step runs, and its measured memory is drawn over the prediction."),
+    ("Ask why", "Click a row of Runs twice: the panel Why says why it is computed again."),
     ("Go to the peak", "In the panel Peak, press Go to the peak: it lists what is in memory there, and why."),
-    ("Compare", "In the panel Compare, press Keep everything: you see which cells differ, and both memory curves."),
+    ("Compare", "In the panel Compare, press Keep everything: you see which cells differ."),
 )
 
 
@@ -45,10 +45,10 @@ class Tour:
     def __init__(self, state: State, wanted: bool) -> None:
         self._state, self._wanted = state, wanted
         state.observe(self._budget_set, "budget")
-        state.observe(self._left, "model")
         state.observe(self._work_ended, "busy")
         state.observe(self._selected, ["stage", "value"])
         state.observe(self._compared, "other")
+        state.observe(lambda change: self.close(), "model")
 
     def step(self, by: int) -> None:
         """Go on, or back; beyond the last step the tour is closed."""
@@ -62,11 +62,6 @@ class Tour:
         """End the tour for good."""
         self._wanted, self._state.hint = False, 0
 
-    def _left(self, change: Any) -> None:
-        """The hints are of the model that they began with."""
-        if self._state.hint:
-            self.close()
-
     def _budget_set(self, change: Any) -> None:
         if self._state.hint == 1 and not self._state.busy:
             self._state.hint = 2
@@ -77,7 +72,7 @@ class Tour:
             return
         if ended == "loading" and self._wanted:
             self._wanted, state.hint = False, 1
-        elif ended == "solving" and 1 <= state.hint <= 2 and state.solution is not None:
+        elif ended == "solving" and 1 <= state.hint <= 2 and getattr(state.answer, "schedule", None) is not None:
             state.hint = 3
         elif ended == "executing" and state.hint == 3 and state.measurement is not None:
             state.hint = 4
@@ -87,7 +82,7 @@ class Tour:
         state = self._state
         if state.schedule is None or state.plan is None or state.playing or state.hint not in (4, 5) or state.busy:
             return
-        if (state.stage, state.value) == state.auto_selection:  # which nobody has clicked
+        if (state.stage, state.value) == state.auto_selection:  # nobody has clicked
             return
         if state.hint == 4 and (state.stage, state.value) in recomputed(state.schedule):
             state.hint = 5

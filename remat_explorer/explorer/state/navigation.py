@@ -7,7 +7,6 @@ from __future__ import annotations
 import operator
 import re
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -130,8 +129,8 @@ def find_operations(graph: Graph, words: str, schedule: Schedule | None = None) 
     asked = parse_search(words)
     if not asked:
         return ()
-    runs = Counter(() if schedule is None else (k for _, k, _ in schedule.sequence))
-    return tuple(k for k, node in enumerate(graph.operations) if _describes(asked, graph, node, runs[k] > 1))
+    again = schedule.repeated_operations if schedule is not None else {}
+    return tuple(k for k, node in enumerate(graph.operations) if _describes(asked, graph, node, k in again))
 
 
 def _describes(asked: SearchConditions, graph: Graph, node: Operation, runs_again: bool) -> bool:

@@ -45,6 +45,7 @@ PRECISIONS = ("bfloat16", "float32", "autocast")
 PICTURES = ("overview", "memory", "matrices", "model", "case", "plots")
 WITH_MAP, WITH_MATRICES = ("overview", "memory"), ("overview", "matrices")
 PANELS = ("explain", "peak", "compare", "execution", "plan", "ways", "solver", "fit", "edit")
+_DOING = {"solving": "Searching", "executing": "Running"}
 BUDGETS = ("budget", "dragged")  # of which `State.shown_budget` is one
 
 
@@ -246,6 +247,11 @@ class State(FitQuestion, Folding, Status):
         return None if self.schedule is None else Plan.of(self.schedule)
 
     @property
+    def doing(self) -> str:
+        """What is under way, as a word that begins a sentence."""
+        return _DOING.get(self.busy, self.busy.capitalize())
+
+    @property
     def shown_budget(self) -> int:
         """The budget in the pictures: the one that is dragged, or the chosen one."""
         return self.dragged or self.budget
@@ -313,8 +319,11 @@ class State(FitQuestion, Folding, Status):
 
     @t.observe("search", "graph", "schedule")
     def _find(self, change: Any) -> None:
+        graph, schedule = self.graph, self.schedule
+        if change["name"] == "schedule" and not self.search:
+            return
         try:
-            self.found = find_operations(self.graph, self.search, self.schedule) if self.graph else ()
+            self.found = find_operations(graph, self.search, schedule) if graph else ()
         except QuantityError:  # a size that is still being typed; the search field says so
             self.found = ()
 

@@ -159,7 +159,7 @@ def auto_select(state: State) -> None:
     """
     if state.schedule is None or state.plan is None:
         return
-    stage, value = first_look(state.schedule, state.plan)
+    stage, value = state.auto_selection = first_look(state.schedule, state.plan)
     with state.at_once():
         state.stage, state.value = stage, value
         state.auto_selection = (state.stage, state.value)  # before anybody hears of it
@@ -185,10 +185,13 @@ def describe_result(solution: Solution, was_cancelled: bool = False, from_cache:
     assert solution.schedule is not None
     assert solution.peak is not None
     proven = solution.status is Status.OPTIMAL
-    name = {True: "Cancelled, incumbent kept", False: "Optimal" if proven else "Feasible"}[was_cancelled and not proven]
+    name = (
+        "Proven best" if proven else "Cancelled, the best so far is kept" if was_cancelled else "Found, not proven best"
+    )
+    usual = solution.strategy == default_strategy(solution.graph)
     again, ended = solution.schedule.recomputations, [f"ended by {solution.limit}"] if solution.limit else []
     words = [
-        name if name.lower() == solution.strategy else f"{name} ({describe_strategy(solution.strategy)})",
+        name if usual else f"{name}, by {describe_strategy(solution.strategy)}",
         f"overhead {format_overhead(solution.schedule.overhead)}",
         f"predicted peak {format_bytes(solution.peak)} of {format_bytes(solution.budget)}",
         f"{again} recomputation{'' if again == 1 else 's'}",
@@ -207,7 +210,7 @@ def describe_best_known(best: Solution) -> str:
     """
     assert best.schedule is not None
     if best.status is Status.OPTIMAL:
-        proven = "optimal (proven)"
+        proven = "proven best"
     else:
         proven = "no bound proven" if best.gap is None else f"gap {format_share(best.gap)} (proven)"
     found_by = (

@@ -36,7 +36,7 @@ def solve(state: State, cancelled: threading.Event) -> None:
     if graph is None:
         state.say("There is no model to solve for yet.", "warning")
         return
-    state.say(f"Solving {state.model} within {format_bytes(budget)}: starting {state.strategy}…")
+    state.say(f"Searching {state.model} within {format_bytes(budget)}: starting {state.strategy}…")
     state.history = ()
     limits = {"time_limit": state.time_limit, "solver": state.solver}
     request = solve_request(state, _options(state))
@@ -163,7 +163,7 @@ def _record(state: State, reports: Sequence[Progress], shown: Schedule | None) -
 def _show(state: State, progress: Progress, is_better: bool) -> None:
     if progress.schedule is not None and is_better and not _is_dearer(state, progress.schedule):
         show_schedule(state, progress.schedule, None)
-    words = [f"Solving within {format_bytes(state.budget)}: {progress.doing}"]
+    words = [f"Searching within {format_bytes(state.budget)}: {progress.doing}"]
     if progress.schedule is not None:
         words.append(f"best so far {format_overhead(progress.schedule.overhead)}")
     if progress.lower_bound is not None and state.graph is not None and state.graph.total_cost:
