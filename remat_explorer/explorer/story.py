@@ -108,14 +108,10 @@ def tell_cost(schedule: Schedule) -> str:
         return (
             "costs no more: nothing runs twice" if schedule.overhead < 1 + 5e-4 else f"{more}, and nothing runs twice"
         )
-    number = f"{len(again)} operation{'' if len(again) == 1 else 's'}"
-    verb = "runs" if len(again) == 1 else "run"
-    most = max(again)
-    if most == 2:
-        return f"{more}: {number} {verb} twice"
-    if len(again) == 1:
-        return f"{more}: {number} {verb} {most} times"
-    return f"{more}: {number} {verb} again, one of them {most} times in all"
+    subject = "1 operation runs" if len(again) == 1 else f"{len(again)} operations run"
+    least, most = min(again), max(again)
+    times = "twice" if most == 2 else f"{most} times" if least == most else f"{least} to {most} times"
+    return f"{more}: {subject} {times}"
 
 
 def format_more(overhead: float) -> str:

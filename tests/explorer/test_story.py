@@ -43,7 +43,8 @@ def test_the_story_begins_with_a_model_and_says_when_everything_can_be_kept() ->
 
 def test_a_tight_budget_is_told_with_what_it_costs_and_what_runs_again(known: State, keep: rx.Solution) -> None:
     runs = np.array(known.schedule.R > 0).sum(axis=0)
-    again = f"{np.count_nonzero(runs > 1)} operations run again, one of them {runs.max()} times in all"
+    assert runs.max() > 2
+    again = f"{np.count_nonzero(runs > 1)} operations run 2 to {runs.max()} times"
     assert tell(known) == Story(f"This step needs 10 B. In 4 B it costs 53 % more: {again}.")
     known.dragged = 6
     show_schedule(known, rx.solve(known.graph, 6).schedule, None)
