@@ -48,7 +48,7 @@ FITS = """() => {
 }"""
 # Drags the budget to a share of the slider: how often the matrices were drawn at once, and on how many canvases.
 DRAG = """(share) => {
-    const [slider, root] = ['.remat-budget input, #budget input', '.remat-matrices'].map(
+    const [slider, root] = ['.remat-curve input, #budget input', '.remat-matrices'].map(
         (part) => document.querySelector(part));
     const drawn = root.dataset.drawn;
     slider.value = Number(slider.min) + share * (slider.max - slider.min);

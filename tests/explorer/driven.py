@@ -139,6 +139,8 @@ def measurement(state: State, more: int = 0, compared: Comparison = EQUAL) -> An
         predicted_allocator=predict_allocator(plan, AllocatorSettings()),
         allocator=Allocator(AllocatorBytes(100, 200, 300), AllocatorBytes(10, 20, 30)),
         device="cuda",
+        is_timed=True,
+        sound=compared.equal and int(during.max()) <= 4,
         missing="",
         times={},
     )
