@@ -118,6 +118,22 @@ function render({ model, el }) {
       context.fillRect(left, y(overhead), right - left, base - y(overhead));
       from = budget;
     }
+    name(context, colour("ink"), bound, infeasible, y, base);
+  }
+
+  // What the shadow means, in the highest part of it that has room for the words.
+  function name(context, ink, bound, infeasible, y, base) {
+    const words = "nothing lies here: proven";
+    const room = context.measureText(words).width + 8;
+    let [from, longest] = [Math.max(low(), infeasible), null];
+    for (const [budget, overhead] of bound) {
+      const [left, right, high] = [x(from), x(Math.min(budget, model.get("high"))), base - y(overhead)];
+      if (budget > from && right - left >= room && high >= 14 && (!longest || high > longest.high)) longest = { left, right, high };
+      from = Math.max(from, budget);
+    }
+    if (!longest) return;
+    Object.assign(context, { fillStyle: ink, textAlign: "center", textBaseline: "middle" });
+    context.fillText(words, (longest.left + longest.right) / 2, base - longest.high / 2);
   }
 
   function stairs(context, colour, best, y) {

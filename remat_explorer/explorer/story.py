@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from remat_explorer.explanations import in_whole_units
+from remat_explorer.explorer.panels.execution_panel import take_nearest_budget
 from remat_explorer.explorer.panels.side_panel import Click, Clickable, button, text
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.executing import nearest_feasible_budget
@@ -27,10 +28,11 @@ ICONS = {"good": "✓", "warning": "▲", "error": "✖", "plain": ""}
 
 @dataclass(frozen=True)
 class Story:
-    """The sentence, and the budget that its button sets, in bytes; 0 without a button."""
+    """The sentence, the budget that its button sets, in bytes, 0 without a button, and what the button is called."""
 
     sentence: str
     remedy: int = 0
+    offer: str = ""
 
 
 class StoryView:
@@ -54,8 +56,8 @@ class StoryView:
     def _clicked(self, click: Click) -> None:
         if click.action == CANCEL:
             self._cancel()
-        elif click.action == REMEDY and (wanted := tell(self._state).remedy):
-            self._state.budget = wanted
+        elif click.action == REMEDY:
+            take_nearest_budget(self._state)
 
 
 def tell(state: State) -> Story:
@@ -129,8 +131,13 @@ def format_more(overhead: float) -> str:
 def _tell_misfit(state: State, budget: int) -> Story:
     """Nothing that is known fits into the budget."""
     least = nearest_feasible_budget(state)
-    if least and least == budget:  # one is known, and another is on the screen
-        return Story(f"The schedule on the screen does not fit into {format_bytes(budget)}; another one does.", least)
+    offer = "Show one that fits" if least == budget else ""
+    if state.measurement is not None and state.plan is not None:
+        excess = format_bytes(state.plan.peak - budget)
+        needed = f"With the workspace of its kernels this schedule needs {format_bytes(state.plan.peak)}"
+        return Story(f"{needed}: {excess} more than the budget.", least, offer)
+    if offer:  # one is known, and another is on the screen
+        return Story(f"The schedule on the screen does not fit into {format_bytes(budget)}.", least, offer)
     return tell_misfit(format_bytes(budget), least, rules_out(state, budget), is_least(state, least))
 
 
@@ -189,7 +196,8 @@ def chips(state: State) -> list[tuple[str, str]]:
     said = [describe_proven(state.solution)] if fits and not state.is_edited else []
     said.append((f"uses {used.split()[0] if same_unit else used} of {limit}", "plain" if fits else "error"))
     if state.measurement is None:
-        said.append(("no module to run" if state.inputs is None else "not yet run", "plain"))
+        estimated = "" if state.costs_are_measured else ": times are estimates"
+        said.append(("no module to run" if state.inputs is None else f"not yet run{estimated}", "plain"))
     else:
         said.append(describe_run(state.measurement))
     return said
@@ -219,7 +227,8 @@ def story_html(state: State) -> str:
 
 def frame_story(story: Story, known: str) -> str:
     """A story with its button as HTML, above what is known of the schedule, which is HTML already."""
-    offer = button(f"Use {format_bytes(story.remedy)}", REMEDY, "Set this budget") if story.remedy else ""
+    label = story.offer or f"Use {format_bytes(story.remedy)}"
+    offer = button(label, REMEDY, "Show the best schedule that is known there") if story.remedy else ""
     said = f'<p class="sentence" role="status">{text(story.sentence)} {offer}</p>'
     return f'{said}<div class="known">{known}</div>'
 

@@ -114,7 +114,7 @@ def test_the_chips_say_how_good_how_much_and_whether_it_was_run(known: State) ->
     solution: Any = known.solution
     assert chips(known) == [("proven best", "good"), ("uses 4 of 4 B", "plain"), ("no module to run", "plain")]
     known.inputs, known.solution = object(), replace(solution, status=Status.FEASIBLE, lower_bound=20.0)
-    assert chips(known)[::2] == [("at most 30 % from the best", "plain"), ("not yet run", "plain")]
+    assert chips(known)[::2] == [("at most 30 % from the best", "plain"), ("not yet run: times are estimates", "plain")]
     known.solution = replace(solution, status=Status.FEASIBLE, lower_bound=None)
     assert chips(known)[0] == ("not proven how good", "plain")
     known.budget = 2048
