@@ -146,7 +146,7 @@ def test_the_story_is_that_of_the_schedule_on_the_screen(saved: Path, page: Any)
     go(page, "#budget=6")
     assert told(page, "In 6 B it costs ")
     page.get_by_text("Report").click()
-    assert "Best known within 6 B: overhead +23.5 %, optimal (proven)" in page.inner_text("#story")
+    assert "Best known within 6 B: overhead +23.5 %, proven best" in page.inner_text("#story")
 
 
 def test_it_opens_at_the_budget_the_stage_and_the_value_that_were_exported(page: Any, tmp_path: Path) -> None:
