@@ -202,16 +202,13 @@ class Recording:
             if best is None:
                 ruled_out, proven = rules_out(state, budget), is_least(state, peaks[0])
                 story = tell_misfit(place("budget"), peaks[0], ruled_out, proven, ON_PAGE)
-                step: tuple[int, str, int] = (
-                    -1,
-                    frame_story(story, self._chip_of_use("error") + place("run")),
-                    peaks[0],
-                )
+                told = frame_story(story, self._chip_of_use("error") + place("run"))
+                step = (budget, -1, told, peaks[0])
             else:
                 point = max(i for i, peak in enumerate(peaks) if peak <= budget)
-                step = (point, self._story(best, self.scheduled[point][0], budget), 0)
-            if not steps or steps[-1][1:] != step:
-                steps.append((budget, *step))
+                step = (budget, point, self._story(best, self.scheduled[point][0], budget), 0)
+            if not steps or steps[-1][1:] != step[1:]:
+                steps.append(step)
         return steps
 
     def _story(self, best: Solution, schedule: Schedule, budget: int) -> str:
