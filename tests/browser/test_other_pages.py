@@ -55,7 +55,7 @@ def test_the_explorer_works_in_notebook_7(seven: tuple[str, Path], page: Any) ->
     page.wait_for_function("() => document.querySelectorAll('.js-plotly-plot .scatterlayer path').length > 3")
     choose_picture(page, "Overview")
     page.get_by_role("button", name="Find the best").click()
-    await_status(page, "Optimal")
+    await_status(page, "Proven best")
     stage = int(page.locator(".remat-matrices").get_attribute("data-stage"))
     page.locator(".remat-matrices").focus()
     page.keyboard.press("ArrowDown")

@@ -90,7 +90,7 @@ def test_an_own_schedule_and_memory_that_ran_out_are_told_in_the_same_place(know
 def test_what_is_under_way_stands_beside_its_button_and_a_report_is_behind_a_click(known: State) -> None:
     cancelled: list[bool] = []
     view = StoryView(known, lambda: cancelled.append(True))
-    known.say("Optimal · gap 0 %", "good")
+    known.say("Proven best · gap 0 %", "good")
     assert "<details><summary>Report</summary>" in view.widget.html
     assert "Cancel" not in view.widget.html
     known.busy = "solving"
