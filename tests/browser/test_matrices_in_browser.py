@@ -12,7 +12,6 @@ from remat_explorer.figures.implementation_images import LIGHT
 from remat_explorer.graph.repeated_blocks import repeated_blocks
 from tests.browser.explorer_page import (
     COLOURS,
-    FITS,
     PIXELS,
     at_scene,
     attribute,
@@ -360,7 +359,7 @@ def test_kinds_are_toggled_and_colour_the_matrix(notebook: LastingNotebook) -> N
     assert edit.is_disabled()
     assert "several implementations" in edit.get_attribute("aria-label")
     click(page, "Find the best")
-    await_status(page, "Optimal (monet)")
+    await_status(page, "Proven best")
     row = page.locator(".remat-implementations")
     row.get_by_role("button", name="masks").focus()
     page.keyboard.press("Space")
@@ -487,7 +486,6 @@ def test_the_explorer_fills_the_window_and_follows_keys_and_python(eight: Any) -
     run(eight, PRESENT)
     assert at_scene(eight, 0, "First: 10 B")
     eight.wait_for_function(FILLS)
-    eight.wait_for_function(FITS)
     assert not eight.is_visible(".remat-controls")
     eight.keyboard.press("PageDown")
     assert at_scene(eight, 1, "Second")

@@ -25,6 +25,7 @@ from tests.browser.explorer_page import (
     PREDICTED,
     await_idle,
     await_status,
+    choose_picture,
     choose_tab,
     click,
     flawless,
@@ -50,11 +51,11 @@ def test_the_explorer_works_in_notebook_7(seven: tuple[str, Path], page: Any) ->
     run_cell(page, 0)
     page.wait_for_function(ON_SCREEN, timeout=90_000)
     await_idle(page)
-    page.get_by_role("button", name="Plots", exact=True).click()
+    choose_picture(page, "Plots")
     page.wait_for_function("() => document.querySelectorAll('.js-plotly-plot .scatterlayer path').length > 3")
-    page.get_by_role("button", name="Overview").click()
+    choose_picture(page, "Overview")
     page.get_by_role("button", name="Find the best").click()
-    await_status(page, "Optimal")
+    await_status(page, "Proven best")
     stage = int(page.locator(".remat-matrices").get_attribute("data-stage"))
     page.locator(".remat-matrices").focus()
     page.keyboard.press("ArrowDown")

@@ -113,7 +113,7 @@ def test_solving_shows_the_optimum_and_what_cannot_be_solved_becomes_a_sentence(
     state.set_budget("40%")
     assert solved(chain).solution.cost == 26
     assert state.tone == "good"
-    assert "Optimal · overhead +52.9 % · predicted peak 4 B of 4 B" in state.status
+    assert "Proven best · overhead +52.9 % · predicted peak 4 B of 4 B" in state.status
     shown, state.budget = state.schedule, 2
     solved(chain)
     assert state.schedule is shown
@@ -136,7 +136,7 @@ def test_what_was_solved_is_cached_and_a_bad_cache_is_a_warning(chain: Any, tmp_
     assert "found in the cache" not in solved(chain).state.status
     cost = chain.solution.cost
     assert solved(chain).solution.cost == cost
-    assert state.status.startswith("Optimal · ")
+    assert state.status.startswith("Proven best · ")
     assert "found in the cache, solved in" in state.status
     (tmp_path / "file").touch()
     monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path / "file"))
@@ -174,7 +174,7 @@ def test_while_a_solve_runs_the_kernel_answers_and_cancel_ends_it_and_keeps_the_
     settled(explorer)  # long before its ten minutes are over
     assert state.schedule.cost <= min(schedule.cost for schedule in shown)
     assert explorer.solution.peak <= state.budget
-    assert state.status.startswith("Cancelled, incumbent kept")
+    assert state.status.startswith("Cancelled, the best so far is kept")
 
 
 def test_unknown_names_are_refused_with_near_matches() -> None:

@@ -110,7 +110,7 @@ def test_a_folder_that_is_not_there_is_an_error_in_words(chain: Any) -> None:
 def test_the_standing_picture_has_the_matrices_the_memory_and_what_is_proven() -> None:
     state = driver_of(rx.linear(8), budget=4).state
     shown = static_html(state)
-    assert "<b>linear8</b>: Best known within 4 B: overhead +52.9 %, optimal (proven)." in shown
+    assert "<b>linear8</b>: Best known within 4 B: overhead +52.9 %, proven best." in shown
     assert shown.count("data:image/png;base64,") == 3
     steps = re.findall(r"V([\d.]+)H", shown)
     assert len(steps) == len(state.plan.timeline.during)

@@ -53,7 +53,7 @@ def test_setting_the_budget_shows_the_best_known_before_the_statement_ends(swept
         assert (swept.solution.cost, swept.solution.budget) == (cost, budget)
         assert swept.state.schedule is swept.solution.schedule
     assert swept.state.busy == ""
-    assert swept.state.status == "Best known within 4 B: overhead +52.9 %, optimal (proven)"
+    assert swept.state.status == "Best known within 4 B: overhead +52.9 %, proven best"
     shown = swept.state.schedule
     swept.state.budget = 2
     assert swept.state.schedule is shown
@@ -260,7 +260,7 @@ def test_two_explorers_that_solve_at_once_know_nothing_of_each_other(jobs: list[
         other.state.budget = budget
         solved(other)
         assert (other.solution.cost, other.solution.graph.name) == (cost, "linear8")
-        assert other.state.status.startswith("Optimal")
+        assert other.state.status.startswith("Proven best")
         assert {point.graph.name for point in other.state.frontier.solutions} == {"linear8"}
     other.solve()
     other.cancel()

@@ -90,7 +90,7 @@ def test_an_own_schedule_and_memory_that_ran_out_are_told_in_the_same_place(know
 def test_what_is_under_way_stands_beside_its_button_and_a_report_is_behind_a_click(known: State) -> None:
     cancelled: list[bool] = []
     view = StoryView(known, lambda: cancelled.append(True))
-    known.say("Optimal · gap 0 %", "good")
+    known.say("Proven best · gap 0 %", "good")
     assert "<details><summary>Report</summary>" in view.widget.html
     assert "Cancel" not in view.widget.html
     known.busy = "solving"
@@ -120,7 +120,7 @@ def test_the_chips_say_how_good_how_much_and_whether_it_was_run(known: State) ->
     known.budget = 2048
     assert chips(known)[1] == ("uses 4 B of 2.00 KiB", "plain")
     known.budget = 3
-    assert chips(known)[0] == ("uses 4 of 3 B", "error")
+    assert chips(known)[0] == ("uses 4 of 3 B", "error")  # what does not fit is not the best of anything
     known.budget = 4
     known.measurement = measurement(known)
     assert chips(known)[2] == ("measured 4 B, gradients equal", "good")
