@@ -12,7 +12,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, astuple
+from dataclasses import asdict, astuple, replace
 from itertools import combinations
 from typing import Any
 
@@ -318,7 +318,8 @@ class RecordedPresentation:
     def scenes(self, scenes: Sequence[Scene] | None = None) -> list[dict[str, Any]]:
         """What the page shows of each scene, and says in it; None for the usual scenes.
 
-        Where a scene executes, it draws the run that was measured; without one it is left out.
+        Where a scene executes, or says what was proven, the schedule that was measured is shown; without one it is left
+        out.
         """
         state, said = self._state, describe_proof(self._measurement) if self._measurement is not None else ""
         state.measurement = self._measurement
@@ -326,8 +327,11 @@ class RecordedPresentation:
         self._show(len(self._scheduled) - 1)
         recorded = []
         for scene in (complete_scene(script, number) for number in range(len(script))):
-            if scene.execute and self.run() is None:
-                continue
+            if scene.execute or "{proof}" in scene.caption:  # said of the schedule that was run alone
+                run = self.run()
+                if run is None:
+                    continue
+                scene = replace(scene, budget=run["peak"])
             if scene.budget is not None:
                 state.set_budget(scene.budget)
                 fitting = [i for i, (_, peak) in enumerate(self._scheduled) if peak <= state.budget]

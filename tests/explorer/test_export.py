@@ -87,7 +87,7 @@ def test_every_kind_is_in_the_menu_and_what_is_missing_is_said(chain: Any) -> No
     said = {kind: missing for kind, _, missing in chain._export.widget.entries}
     assert list(said) == list(EXPORTS)
     for kind, message in (
-        ("trace", "execute the schedule first"),
+        ("trace", "whose times were measured"),
         ("snapshot", "on CUDA only"),
         ("sweep", "no trade-off curve yet"),
     ):
@@ -263,7 +263,7 @@ def test_a_measured_schedule_alone_brings_its_measurement(frontier: rx.Frontier,
     assert [line["visible"] for line in lines] == [False, True, False, False]
     assert max(lines[1]["y"]) == 4
     last = measured.presented.scenes()[-1]
-    assert (last["caption"], bool(last["draw"])) == (f"Proof: {describe_proof(found)}", True)
+    assert (last["caption"], last["budget"]) == (f"Proof: {describe_proof(found)}", 4)  # at its own schedule
     assert recording.overview()["run"] is None
     proven = Scene("{proof}", execute=True)  # which only what was measured can be
     assert [len(made.presented.scenes([proven])) for made in (recording, measured)] == [0, 1]
