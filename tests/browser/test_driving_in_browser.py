@@ -297,9 +297,9 @@ def test_pictures_and_panels_stand_side_by_side_and_nothing_covers_or_cuts_a_con
 def test_the_first_screen_is_a_sentence_a_curve_a_picture_and_few_controls(tight: Any) -> None:
     tight.locator(".remat-explorer").evaluate("root => root.scrollIntoView()")
     stops, words, numbers, legends, controls = tight.evaluate(COUNTS)
-    assert 0 < len(stops) <= 20, stops
-    assert 0 < len(words) <= 120, words
-    assert 0 < len(numbers) <= 30, numbers
+    assert 0 < len(stops) <= 20, " | ".join(stops)
+    assert 0 < len(words) <= 120, " ".join(words)
+    assert 0 < len(numbers) <= 30, " ".join(numbers)
     assert legends == []
     assert 0 < controls <= 100
 
