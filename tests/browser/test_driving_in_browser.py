@@ -119,11 +119,12 @@ COUNTS = """() => {
         if (isSeen) texts.push(node.textContent);
     }
     const said = texts.join(' ');
-    const legends = [...root.querySelectorAll('[class*=legend]')].filter((one) => one.checkVisibility());
+    const legends = [...root.querySelectorAll('[class*=legend]')].filter((one) => one.checkVisibility())
+        .map((one) => one.innerText).filter(Boolean);
     const height = ['.remat-controls', '.remat-scrubber', '.remat-implementations', '.remat-tour'].map(
         (name) => root.querySelector(name)?.offsetHeight ?? 0).reduce((sum, more) => sum + more);
     return [stops.map((stop) => stop.innerText || stop.title || stop.ariaLabel), said.match(/[\\p{L}_]{2,}/gu) ?? [],
-        said.match(/(?<![\\p{L}\\d._])\\d[\\d.,]*/gu) ?? [], legends.map((one) => one.innerText).filter(Boolean), height];
+        said.match(/(?<![\\p{L}\\d._])\\d[\\d.,]*/gu) ?? [], legends, height];
 }"""
 # How many pixels are drawn upon R, and upon the memory map.
 INKED = """() => ['.remat-matrices', '.remat-map'].map((part) => {
