@@ -14,13 +14,13 @@ import ipywidgets as w
 import traitlets as t
 
 from remat_explorer.errors import QuantityError, shown
-from remat_explorer.explanations import in_whole_units
 from remat_explorer.explorer.page_widget import PageWidget
 from remat_explorer.explorer.plots_figure import marker_outline
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.state.strategy_choice import describe_strategy
 from remat_explorer.explorer.work.screen import choose_solution
 from remat_explorer.figures import Theme, bound_steps, largest_infeasible, mark, overheads, points_of
+from remat_explorer.graph import cost_unit
 from remat_explorer.quantities import format_bytes, format_overhead
 from remat_explorer.solvers import Frontier, Solution, Status
 
@@ -101,7 +101,7 @@ class CurveView:
             self._points = points_on_curve(state.frontier, state.methods)
             self.slider.curve = curve_of(state.frontier, self._points, state.theme)
             graph = state.frontier.graph if state.frontier is not None else state.graph
-            self.slider.time = graph is None or not in_whole_units(graph)
+            self.slider.time = graph is None or bool(cost_unit(graph))
 
     def _asked(self, widget: Any, content: dict[str, Any], buffers: Any) -> None:
         """A click on the point of a strategy: that very schedule is shown."""

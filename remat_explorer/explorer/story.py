@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from remat_explorer.explanations import in_whole_units
 from remat_explorer.explorer.panels.execution_panel import take_nearest_budget
 from remat_explorer.explorer.panels.side_panel import Click, Clickable, button, text
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.executing import nearest_feasible_budget
 from remat_explorer.explorer.work.screen import rules_out
+from remat_explorer.graph import cost_unit
 from remat_explorer.quantities import format_bytes, format_seconds
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import Solution, Status
@@ -105,7 +105,7 @@ def tell_cost(schedule: Schedule) -> str:
     'costs 5.9 % more: 1 operation runs twice'
     """
     again = list(schedule.repeated_operations.values())
-    more = f"costs {format_more(schedule.overhead)} more{'' if in_whole_units(schedule.graph) else ' time'}"
+    more = f"costs {format_more(schedule.overhead)} more{' time' if cost_unit(schedule.graph) else ''}"
     if not again:
         return (
             "costs no more: nothing runs twice" if schedule.overhead < 1 + 5e-4 else f"{more}, and nothing runs twice"

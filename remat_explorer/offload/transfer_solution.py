@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from remat_explorer.claims import PROVEN, Claims, Status, relative_gap
-from remat_explorer.documents import quote, read_json, require_format, require_keys, write_json
-from remat_explorer.entry_checks import require_arguments, require_text
+from remat_explorer.claims import CLAIMS, LIMIT, PROVEN, Claims, Status, relative_gap
+from remat_explorer.documents import quote, read_json, write_json
+from remat_explorer.entry_checks import Table, as_it_is, read_document, read_entry, require_arguments, require_text
 from remat_explorer.errors import ScheduleError, SolutionError
 from remat_explorer.graph import Graph
 from remat_explorer.offload.transfer_check import check_transfers
@@ -20,8 +20,13 @@ from remat_explorer.quantities import format_bytes, format_overhead, format_seco
 
 FORMAT, VERSION = "remat-explorer/transfer-solution", 1
 _KINDS = {"free": Free, "send": Send, "fetch": Fetch, "drop": Drop}
-_KEYS = ("format", "version", "graph", "transfers", "strategy", "status", "budget", "cost", "peak", "host_peak")
-_KEYS += ("lower_bound", "gap", "seconds", "solver", "limit", "plan")
+_NAMES: Table = {"name": require_text, "sha256": require_text}
+_FILE: Table = {
+    "graph": lambda entry, where, error: read_entry(entry, where, error, _NAMES),
+    **dict.fromkeys(("transfers", "plan", "host_peak"), as_it_is),
+    **CLAIMS,
+    **LIMIT,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,14 +152,13 @@ class TransferSolution:
         Raises:
             SolutionError: as `load`.
         """
-        require_format(document, FORMAT, VERSION, SolutionError)
-        require_keys(document, _KEYS, "the file", SolutionError)
-        entry = require_keys(document["graph"], ("name", "sha256"), "the entry 'graph'", SolutionError)
+        document = read_document(document, FORMAT, VERSION, SolutionError, _FILE)
+        entry = document["graph"]
         if entry["sha256"] != graph.sha256:
-            name = require_text(entry["name"], "the name of the graph", SolutionError)
+            name = entry["name"]
             raise SolutionError(f"this plan is for another graph, {name!r}, than the one given, {graph.name!r}")
         transfers = Transfers.from_document(document["transfers"])
-        claims = Claims.of(document, "the file")
+        claims = Claims.of(document)
         plan = None if document["plan"] is None else _plan(document["plan"], graph, transfers, claims.budget)
         cost, peak = (None, None) if plan is None else (plan.makespan, plan.peak)
         claims.require_true(cost, peak, "the file")

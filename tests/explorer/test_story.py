@@ -41,7 +41,7 @@ def test_the_story_begins_with_a_model_and_says_when_everything_can_be_kept() ->
     assert tell(driver.state).sentence == "This step needs 10 B. In 12 B everything can be kept: nothing runs twice."
 
 
-def test_a_tight_budget_is_told_with_what_it_costs_and_what_runs_again(known: State, keep: rx.Solution) -> None:
+def test_a_tight_budget_is_told_with_what_it_costs_and_what_runs_again(known: Any, keep: rx.Solution) -> None:
     runs = np.array(known.schedule.R > 0).sum(axis=0)
     assert runs.max() > 2
     again = f"{np.count_nonzero(runs > 1)} operations run 2 to {runs.max()} times"
@@ -55,7 +55,7 @@ def test_a_tight_budget_is_told_with_what_it_costs_and_what_runs_again(known: St
     assert tell(known).remedy == 0
 
 
-def test_where_nothing_fits_the_story_says_whether_that_is_proven_and_its_button_sets_what_fits(known: State) -> None:
+def test_where_nothing_fits_the_story_says_whether_that_is_proven_and_its_button_sets_what_fits(known: Any) -> None:
     known.budget = 2
     assert tell(known) == Story("Nothing fits into 2 B. The least that is known is 4 B.", 4)
     known.budget = 3  # which is possible, though no point of the curve is there
@@ -74,7 +74,7 @@ def test_where_nothing_fits_the_story_says_whether_that_is_proven_and_its_button
     assert known.budget == 3
 
 
-def test_an_own_schedule_and_memory_that_ran_out_are_told_in_the_same_place(known: State) -> None:
+def test_an_own_schedule_and_memory_that_ran_out_are_told_in_the_same_place(known: Any) -> None:
     known.shortage = "memory ran out at 'compute v3'"
     assert tell(known) == Story("Memory ran out while the step was run.")
     known.budget = 1
@@ -87,7 +87,7 @@ def test_an_own_schedule_and_memory_that_ran_out_are_told_in_the_same_place(know
     assert [words for words, _ in chips(driver.state)] == ["uses 9 of 8 B", "no module to run"]
 
 
-def test_what_is_under_way_stands_beside_its_button_and_a_report_is_behind_a_click(known: State) -> None:
+def test_what_is_under_way_stands_beside_its_button_and_a_report_is_behind_a_click(known: Any) -> None:
     cancelled: list[bool] = []
     view = StoryView(known, lambda: cancelled.append(True))
     known.say("Proven best · gap 0 %", "good")
@@ -110,7 +110,7 @@ def test_what_is_under_way_stands_beside_its_button_and_a_report_is_behind_a_cli
     assert "The picture is still that of linear8." in plain(story_html(known))
 
 
-def test_the_chips_say_how_good_how_much_and_whether_it_was_run(known: State) -> None:
+def test_the_chips_say_how_good_how_much_and_whether_it_was_run(known: Any) -> None:
     solution: Any = known.solution
     assert chips(known) == [("proven best", "good"), ("uses 4 of 4 B", "plain"), ("no module to run", "plain")]
     known.inputs, known.solution = object(), replace(solution, status=Status.FEASIBLE, lower_bound=20.0)
@@ -151,7 +151,7 @@ def test_what_runs_twice_is_listed_by_what_it_costs_with_what_it_saves() -> None
     assert [row.share for row in rows] == pytest.approx([5 / 14, 2 / 14])
 
 
-def test_a_row_is_marked_while_its_value_is_selected_and_selects_it(state: State) -> None:
+def test_a_row_is_marked_while_its_value_is_selected_and_selects_it(state: Any) -> None:
     view: Any = RunsTwiceView(state)
     rows, schedule = repeated_values(state.schedule), state.schedule
     assert sum(row.times for row in rows) == schedule.recomputations
