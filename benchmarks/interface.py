@@ -12,7 +12,7 @@ the end of drawing), first paint 5 s after the cell is run (and then the first s
 is captured and measured), and four times that for DenseNet-161; memory after all interactions at most 10 % above that
 after the first tenth of them. "first" is `rx.Explorer()`, as notebook 01 has it. "Next look" is the time from running
 the cell in a new kernel, once the model has been explored on this machine, to the cells of the matrices and the
-trade-off curve on the screen, which is a sketch until plotly has come: 2 s. What misses its target is marked with *.
+trade-off curve on the screen: 2 s. What misses its target is marked with *.
 "stolen" is the share of the processor time this machine wanted that others on the same host took meanwhile. Thousands
 of operations: benchmarks/folding.py.
 """
@@ -68,16 +68,15 @@ SCREEN = """() => {
     return matrices && Number(matrices.dataset.rows) > 0 && matrices.querySelector('canvas').width > 0;
 }"""
 PLOTLY = "() => document.querySelectorAll('.js-plotly-plot .subplot.xy .scatterlayer .trace').length > 2"
-CURVE = f"() => document.querySelector('.remat-sketch polygon') !== null || ({PLOTLY})()"  # the sketch ahead of plotly
-# Milliseconds from now to the frames that show the matrices, the curve and plotly's figure, by the page's own clock:
-# while plotly is compiled nobody else gets an answer.
+CURVE = "() => Number(document.querySelector('.remat-curve')?.dataset.points) > 0"
+# Milliseconds from now to the frames that show the matrices and the curve, by the page's own clock.
 SEEN = f"""() => {{
-    const begun = performance.now(), parts = {{screen: {SCREEN}, curve: {CURVE}, plotly: {PLOTLY}}};
+    const begun = performance.now(), parts = {{screen: {SCREEN}, curve: {CURVE}}};
     window.seen = {{}};
     const look = () => {{
         for (const [name, isThere] of Object.entries(parts))
             if (!(name in window.seen) && isThere()) window.seen[name] = performance.now() - begun;
-        if (!("plotly" in window.seen)) requestAnimationFrame(look);
+        if (Object.keys(window.seen).length < 2) requestAnimationFrame(look);
     }};
     look();
 }}"""
@@ -100,7 +99,6 @@ WATCH = """() => {
     document.addEventListener('keydown', pressed, true);
     const tips = new MutationObserver(() => window.drawn.hover.push(now()));
     tips.observe(document.querySelector('.remat-tip'), {childList: true});
-    document.querySelector('.js-plotly-plot').on('plotly_hover', () => window.drawn.plots.push(now()));
     for (const [method, kind] of [['strokeRect', 'cursor'], ['putImageData', 'matrix']]) {
         const plain = prototype[method];
         prototype[method] = function (...given) {
@@ -110,6 +108,8 @@ WATCH = """() => {
         };
     }
 }"""
+WATCH_PLOTS = """() => document.querySelector('.js-plotly-plot').on('plotly_hover', () =>
+    window.drawn.plots.push(performance.timeOrigin + performance.now()))"""
 MOVE = """import json, time
 stamps = []
 for number in range({repeats}):
@@ -185,10 +185,10 @@ def delays(page: Any, begun: list[float], kind: str) -> list[float]:
 
 def drag(page: Any, repeats: int) -> list[float]:
     """Milliseconds from the pointer's movement on the budget to the matrices that show the best schedule for it."""
-    slider = page.locator(".remat-budget input[type=range]").first
+    slider = page.locator(".remat-curve").first
     slider.scroll_into_view_if_needed()
     box, found = slider.bounding_box(), []
-    height = box["y"] + box["height"] / 2
+    height = box["y"] + 0.25 * box["height"]
     page.mouse.move(box["x"] + 0.9 * box["width"], height)
     page.mouse.down()
     for number in range(repeats):
@@ -216,11 +216,11 @@ def hover(page: Any, kind: str, place: str, repeats: int) -> list[float]:
 
 def memory_map(page: Any, repeats: int) -> dict[str, list[float]]:
     """Milliseconds that the memory map takes for its cursor and for all of it; the matrices are back afterwards."""
-    page.locator(".remat-scrubber").get_by_role("button", name="Memory").click()
+    page.locator(".remat-scrubber").get_by_role("tab", name="Memory").click()
     page.wait_for_function(MAPPED, timeout=60_000)
     page.wait_for_timeout(3000)  # until a better placement has come, if there is one
     found = page.evaluate(MAP_KEYS, repeats)
-    page.locator(".remat-scrubber").get_by_role("button", name="Matrices").click()
+    page.locator(".remat-scrubber").get_by_role("tab", name="Overview").click()
     page.wait_for_timeout(500)
     return found
 
@@ -272,6 +272,9 @@ def measure(page: Any, address: str, root: Path, case: str, options: argparse.Na
     result["operations"] = int(page.locator(".remat-matrices").get_attribute("data-rows"))
     result["drag"] = drag(page, options.repeats)
     result["hover"] = hover(page, "hover", ".remat-canvas", options.repeats)
+    page.locator(".remat-scrubber").get_by_role("tab", name="Plots").click()
+    page.wait_for_function(PLOTLY, timeout=60_000)
+    page.evaluate(WATCH_PLOTS)
     result["plots"] = hover(page, "plots", ".js-plotly-plot .subplot.x2y2", options.repeats)
     result |= memory_map(page, options.repeats)
     memory = []
@@ -280,18 +283,15 @@ def measure(page: Any, address: str, root: Path, case: str, options: argparse.Na
         page.wait_for_timeout(3000)  # until the page has drawn what came
         memory.append({"kernel": stamps(page, cell)[0], "page": heap(page)})
     result["memory"] = memory
-    result["look"], result["plotly"] = look(page, address, root, case)
+    result["look"] = look(page, address, root, case)
     result["stolen"] = stolen(before)
     result["failures"], result["outside requests"] = list(page.failures), list(page.leaks)
     return result
 
 
-def look(page: Any, address: str, root: Path, case: str, repeats: int = 3) -> tuple[list[float], list[float]]:
-    """Milliseconds from running the cell in a new kernel to matrices and curve, for what was explored before.
-
-    And those to plotly's figure, which takes the place of the curve's sketch.
-    """
-    found: tuple[list[float], list[float]] = ([], [])
+def look(page: Any, address: str, root: Path, case: str, repeats: int = 3) -> list[float]:
+    """Milliseconds from running the cell in a new kernel to matrices and curve, for what was explored before."""
+    found: list[float] = []
     for number in range(repeats):
         page.evaluate(END_KERNELS)
         name = f"{case}-again-{number}.ipynb"
@@ -301,10 +301,9 @@ def look(page: Any, address: str, root: Path, case: str, repeats: int = 3) -> tu
         page.locator(".jp-CodeCell .cm-content").nth(1).click()
         page.evaluate(SEEN)
         page.keyboard.press("Control+Enter")
-        page.wait_for_function("() => window.seen.plotly", timeout=120_000)
+        page.wait_for_function("() => window.seen.screen && window.seen.curve", timeout=120_000)
         seen = page.evaluate("window.seen")
-        found[0].append(max(seen["screen"], seen["curve"]))
-        found[1].append(seen["plotly"])
+        found.append(max(seen["screen"], seen["curve"]))
         page.wait_for_function(IDLE, timeout=120_000)
     return found
 

@@ -3,7 +3,7 @@
     python benchmarks/screenshots.py FOLDER
     python benchmarks/screenshots.py FOLDER --cases vgg16 comparing --sizes 1280x800 --themes light
 
-The README's picture, docs/explorer.png, is that of the case "executed", 1280x800, light.
+The picture of docs/explorer.md, docs/explorer.png, is that of the case "executed", 1280x800, light.
 """
 
 from __future__ import annotations

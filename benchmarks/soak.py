@@ -193,7 +193,7 @@ def press(page: Any, name: str, needed: bool = True) -> None:
     from playwright.sync_api import TimeoutError as TimedOut
 
     with nullcontext() if needed else suppress(TimedOut):
-        page.locator(".remat-controls").get_by_role("button", name=name).click(timeout=60_000 if needed else 500)
+        page.locator(".remat-explorer").get_by_role("button", name=name).first.click(timeout=60_000 if needed else 500)
 
 
 def settle(page: Any) -> None:
@@ -209,21 +209,21 @@ def visit(page: Any, draw: random.Random) -> None:
     """A person's minute: another model, budgets, a search that is cancelled, one that is not, stages."""
     page.locator(".remat-controls select").first.select_option(draw.choice(["mlp", "residual_net", "chain"]))
     page.wait_for_selector(IDLE, timeout=120_000)
-    slider = page.locator(".remat-budget input[type=range]").first.bounding_box()
-    height = slider["y"] + slider["height"] / 2
+    slider = page.locator(".remat-curve").first.bounding_box()
+    height = slider["y"] + 0.25 * slider["height"]
     for _ in range(3):
         page.mouse.move(slider["x"] + draw.uniform(0.3, 0.9) * slider["width"], height)
         page.mouse.down()
         page.mouse.move(slider["x"] + draw.uniform(0.3, 0.9) * slider["width"], height, steps=8)
         page.mouse.up()
         page.wait_for_timeout(500)
-    press(page, "Solve")
+    press(page, "Find the best")
     page.wait_for_timeout(int(1000 * draw.random()))
     press(page, "Cancel", needed=False)  # the search may have ended
     page.wait_for_selector(IDLE, timeout=60_000)
-    press(page, "Solve")
+    press(page, "Find the best")
     settle(page)
-    press(page, "Execute", needed=False)  # no schedule may fit
+    press(page, "Run it", needed=False)  # no schedule may fit
     settle(page)
     page.locator(".remat-matrices").first.focus()
     for key in ("ArrowDown", "PageDown", "ArrowRight", "ArrowUp", "PageUp"):

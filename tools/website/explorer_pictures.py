@@ -21,7 +21,8 @@ for found in [thing for thing in gc.get_objects() if type(thing) is rx.Explorer]
     found.wait_for_sweep(600)
 """
 DRAWN = """(root) => Number(root.querySelector('.remat-matrices')?.dataset.rows) > 0
-    && root.querySelector('.js-plotly-plot')?._fullData?.some((one) => one.name === 'predicted' && one.x.length > 1)
+    && Number(root.querySelector('.remat-curve').dataset.points) > 0
+    && Number(root.querySelector('.remat-map')?.dataset.rectangles) > 0
     && root.querySelector('.remat-status').dataset.busy === ''"""
 
 
