@@ -12,6 +12,7 @@ from .explorer.live_page import save_page as save_page
 from .fit import fit as fit
 from .graph import Graph as Graph
 from .instances import linear as linear
+from .offload import Transfers as Transfers
 from .plan import Plan as Plan
 from .report import report as report
 from .runtime import measure as measure

@@ -60,7 +60,7 @@ def check_schedule(schedule: Schedule, budget: int | None = None) -> Checked:
     cost, peak = replay(plan)
     U_peak = schedule.U_peak
     if peak > U_peak:
-        raise ScheduleError(f"the plan peaks at {peak} bytes, above its schedule's U of {U_peak} bytes")
+        raise ScheduleError(f"the plan peaks at {exact_bytes(peak)}, above its schedule's U of {exact_bytes(U_peak)}")
     if budget is not None and peak > budget:
         at = plan.timeline.stage[plan.timeline.peak_statement]
         raise ScheduleError(f"stage {at} needs {exact_bytes(peak)}, above the budget of {exact_bytes(budget)}")

@@ -11,8 +11,8 @@ from enum import StrEnum
 from typing import Any
 
 from remat_explorer.documents import quote
-from remat_explorer.entry_checks import require_bytes, require_number, require_text
-from remat_explorer.errors import SolutionError
+from remat_explorer.entry_checks import Table, or_null, require_bytes, require_number, require_text
+from remat_explorer.errors import RematError, SolutionError
 
 PROVEN = 1e-6  # relative gap up to which a solution is called optimal
 SAME = 1e-9  # difference up to which two gaps are the same, however they were rounded
@@ -38,6 +38,31 @@ def relative_gap(cost: float | None, lower_bound: float | None) -> float | None:
     return max(0.0, (cost - lower_bound) / cost) if cost else 0.0
 
 
+def _read_status(entry: Any, where: str, error: type[RematError]) -> Status:
+    if not isinstance(entry, str) or entry not in set(Status):
+        raise error(f"{where} is none of {', '.join(Status)}: {quote(entry)}")
+    return Status(entry)
+
+
+def read_seconds(entry: Any, where: str, error: type[RematError]) -> float:
+    """The reader of a time that something took; 0 where it is null."""
+    return 0.0 if entry is None else require_number(entry, where, error)
+
+
+CLAIMS: Table = {
+    **dict.fromkeys(("strategy", "solver"), require_text),
+    "status": _read_status,
+    "budget": require_bytes,
+    "peak": or_null(require_bytes),
+    **dict.fromkeys(("cost", "lower_bound", "gap"), or_null(require_number)),
+    "seconds": read_seconds,
+}
+"""The keys of a file that claim something of a solution, and how each is read."""
+
+LIMIT: Table = {"limit": require_text}
+"""The claim that is there only where the search was ended."""
+
+
 @dataclass(frozen=True)
 class Claims:
     """What an entry of a file says; what each field means is said in `Solution`."""
@@ -51,34 +76,12 @@ class Claims:
     gap: float | None
     seconds: float
     solver: str
-    limit: str
+    limit: str = ""
 
     @staticmethod
-    def of(entry: Mapping[str, Any], where: str) -> Claims:
-        """The claims of an entry whose keys are known to be there; ``limit`` may be left out."""
-        status = entry["status"]
-        if not isinstance(status, str) or status not in set(Status):
-            raise SolutionError(f"the status {quote(status)} of {where} is none of {', '.join(Status)}")
-
-        def number(key: str) -> float | None:
-            given = entry[key]
-            return None if given is None else require_number(given, f"the {key} of {where}", SolutionError)
-
-        def text(key: str) -> str:
-            return require_text(entry.get(key, ""), f"the {key} of {where}", SolutionError)
-
-        return Claims(
-            text("strategy"),
-            Status(status),
-            require_bytes(entry["budget"], f"the budget of {where}", SolutionError),
-            number("cost"),
-            None if entry["peak"] is None else require_bytes(entry["peak"], f"the peak of {where}", SolutionError),
-            number("lower_bound"),
-            number("gap"),
-            number("seconds") or 0.0,
-            text("solver"),
-            text("limit"),
-        )
+    def of(entry: Mapping[str, Any]) -> Claims:
+        """The claims among what was read by `CLAIMS`, and by `LIMIT` where it is there."""
+        return Claims(**{key: entry[key] for key in (*CLAIMS, *LIMIT) if key in entry})
 
     def require_true(self, cost: float | None, peak: int | None, where: str) -> None:
         """Refuse claims that do not follow from the schedule, or that contradict each other."""

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import numpy as np
 
-from remat_explorer.documents import quote
+from remat_explorer.documents import quote, require_format, require_keys
 from remat_explorer.errors import ArgumentError, RematError, shown
 from remat_explorer.quantities import MOST_BYTES, format_bytes
 
@@ -59,6 +59,82 @@ def require_list(entry: Any, where: str, error: type[RematError]) -> list[Any]:
     if not isinstance(entry, list):
         raise error(f"{where} is not a list: {quote(entry)}")
     return entry
+
+
+def require_flag(entry: Any, where: str, error: type[RematError]) -> bool:
+    """``entry`` itself, if it is true or false."""
+    if not isinstance(entry, bool):
+        raise error(f"{where} is neither true nor false: {quote(entry)}")
+    return entry
+
+
+def require_true(entry: Any, where: str, error: type[RematError]) -> bool:
+    """``entry`` itself, if it is true, which is said only where it is so."""
+    if entry is not True:
+        raise error(f"{where} is not true: {quote(entry)}; leave it out where it is false")
+    return entry
+
+
+def require_whole(entry: Any, where: str, error: type[RematError]) -> int:
+    """``entry`` itself, if it is a whole number of at least 0, such as the place of something in a list."""
+    if isinstance(entry, bool) or not isinstance(entry, int) or entry < 0:
+        raise error(f"{where} is not a whole number of at least 0: {quote(entry)}")
+    return entry
+
+
+Reader = Callable[[Any, str, type[RematError]], Any]
+"""Reads an entry of a file: what stands there, its place in the file, and the error that says what is wrong with it."""
+
+
+def as_it_is(entry: Any, where: str, error: type[RematError]) -> Any:
+    """The reader of an entry that who reads the file looks at."""
+    return entry
+
+
+def or_null(reader: Reader) -> Reader:
+    """The reader of an entry that may be null, too."""
+    return lambda entry, where, error: None if entry is None else reader(entry, where, error)
+
+
+def list_of(reader: Reader, empty: bool = True) -> Reader:
+    """The reader of a list whose entries another one reads; it may be ``empty``."""
+
+    def read(entries: Any, where: str, error: type[RematError]) -> tuple[Any, ...]:
+        if not require_list(entries, where, error) and not empty:
+            raise error(f"{where} is an empty list; leave it out where there is nothing to list")
+        return tuple(reader(entry, f"{where}[{i}]", error) for i, entry in enumerate(entries))
+
+    return read
+
+
+Table = Mapping[str, Reader]
+"""The keys of a JSON object, and how what stands there is read."""
+_NO_MORE: Table = {}
+
+
+def read_entry(
+    entry: Any, where: str, error: type[RematError], table: Table, optional: Table = _NO_MORE
+) -> dict[str, Any]:
+    """What an object of a file holds by key: all of a table, what there is of another; "" is the place of the file.
+
+    >>> read_entry({"costs": [1, -1]}, "values[3]", RematError, {"costs": list_of(require_number)})
+    Traceback (most recent call last):
+        ...
+    remat_explorer.errors.RematError: values[3].costs[1] is not a number of at least 0: -1
+    """
+    if isinstance(entry, dict):
+        table = {**table, **{key: reader for key, reader in optional.items() if key in entry}}
+    require_keys(entry, table, where or "the file", error)
+    inside = f"{where}." if where else ""
+    return {key: reader(entry[key], inside + key, error) for key, reader in table.items()}
+
+
+def read_document(
+    document: Any, name: str, version: int, error: type[RematError], table: Table, optional: Table = _NO_MORE
+) -> dict[str, Any]:
+    """`read_entry` of a whole file, of a format and version of ours."""
+    require_format(document, name, version, error)
+    return read_entry(document, "", error, {"format": as_it_is, "version": as_it_is, **table}, optional)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ BYTE_UNITS = {
     "GIB": 2**30,
     "TIB": 2**40,
 }
-_QUANTITY = re.compile(r"((?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*|%)")
+_QUANTITY = re.compile(r"((?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*|%|%\s+of\s+the\s+way)")
 _HINT = 'write bytes as a number, or with a unit: 1073741824, "1.5 GiB", "800 MB"'
 
 
@@ -51,22 +51,44 @@ def parse_bytes(text: str | int | float) -> int:
 
 
 def parse_budget(text: str | int | float, checkpoint_all_peak: int, smallest: Callable[[], int] | None = None) -> int:
-    """Budget in bytes: a number of bytes, or a percentage of the checkpoint-all peak (parameters included).
+    """Budget in bytes: bytes, "60%" of the checkpoint-all peak (parameters included), or "40% of the way" to that peak.
 
-    ``smallest`` finds the smallest budget with a known schedule, which may take seconds.
+    The way begins at the smallest budget with a known schedule, which ``smallest`` finds; that may take seconds.
 
-    >>> parse_budget("60%", 1000), parse_budget("1 KiB", 1000)
-    (600, 1024)
+    Raises:
+        QuantityError: if ``text`` is none of these.
+
+    >>> parse_budget("60%", 1000), parse_budget("1 KiB", 1000), parse_budget("40% of the way", 1000, lambda: 500)
+    (600, 1024, 700)
     """
-    if smallest is not None and isinstance(text, str) and text.strip().lower() == SMALLEST:
+    if isinstance(text, str) and smallest is not None and text.strip().lower() == SMALLEST:
         return smallest()
-    if isinstance(text, str) and (match := _QUANTITY.fullmatch(text.strip())) and match[2] == "%":
-        return _whole_bytes(float(match[1]) / 100 * checkpoint_all_peak, text)
+    if isinstance(text, str) and (match := _QUANTITY.fullmatch(text.strip())) and match[2].startswith("%"):
+        share = float(match[1]) / 100
+        if match[2] == "%":
+            return _whole_bytes(share * checkpoint_all_peak, text)
+        if smallest is not None:
+            least = smallest()
+            return _whole_bytes(least + share * (checkpoint_all_peak - least), text)
     try:
         return parse_bytes(text)
     except QuantityError as error:
-        least = "" if smallest is None else f', or "{SMALLEST}", the smallest budget with a known schedule'
-        raise QuantityError(f'{error}; or as a share of the checkpoint-all peak: "60%"{least}') from None
+        hint = f'{error}; or as a share of the checkpoint-all peak: "60%"'
+        if smallest is not None:
+            hint += f', or "{SMALLEST}", the smallest budget with a known schedule, or "40% of the way" from it'
+        raise QuantityError(hint) from None
+
+
+def begins_at_smallest(budget: object) -> bool:
+    """Whether a budget is "smallest", or a share of the way from there.
+
+    >>> begins_at_smallest(" Smallest"), begins_at_smallest("40% of the way"), begins_at_smallest("40%")
+    (True, True, False)
+    """
+    if not isinstance(budget, str):
+        return False
+    match = _QUANTITY.fullmatch(budget.strip())
+    return budget.strip().lower() == SMALLEST or (match is not None and match[2].endswith("way"))
 
 
 def _whole_bytes(number: int | float, given: object) -> int:

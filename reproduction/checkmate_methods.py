@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from remat_explorer.instances import linear
 from remat_explorer.quantities import format_overhead, format_share
 from remat_explorer.solvers import STRATEGIES, Frontier, Status, Sweep, binomial_schedule, forward_steps
-from remat_explorer.solvers import row as row_of_method
+from remat_explorer.solvers import table_one_row as row_of_method
 from reproduction.checkmate_largest_batch import kept_for_good_peak
 from reproduction.drawing import side_by_side, text_table
 from reproduction.item import Cancelled, Item, Outcome, Settings, Tell
@@ -98,7 +98,7 @@ TABLE_1 = Item(
     place="Table 1",
     title="methods, and what they are aware of",
     notebook="05_heuristics_and_rounding.ipynb",
-    function="remat_explorer.solvers.method.row",
+    function="remat_explorer.solvers.method.table_one_row",
     test="tests/reproduction/test_exact_items.py",
     published="of ten methods Checkmate's two alone take general graphs and are fully aware of costs and memory "
     "(Table 1)",

@@ -18,10 +18,10 @@ from remat_explorer.solvers import (
     Ablation,
     Solution,
     ablation,
-    called,
     checkpoint_all_peak,
     default_selection,
     fastest_selection,
+    kinds_name,
     relative_gap,
     solve,
 )
@@ -208,7 +208,7 @@ def figure_6_roofline_rows(ablation: Ablation) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for (kinds, budget), solution in ablation.solutions.items():
         overhead = None if solution.cost is None else solution.cost / graph.total_cost
-        row = {"network": graph.name, "group": called(kinds, ablation.kinds), "share": round(budget / peak, 3)}
+        row = {"network": graph.name, "group": kinds_name(kinds, ablation.kinds), "share": round(budget / peak, 3)}
         row |= {"overhead": overhead, "peak": solution.peak, "gap": solution.gap}
         rows.append(row | {"status": str(solution.status)})
     return rows

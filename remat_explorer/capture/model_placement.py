@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from remat_explorer.capture.inputs_and_outputs import map_tensors, tensors_in
 from remat_explorer.errors import ExecutionError
 from remat_explorer.graph import Graph
+from remat_explorer.quantities import exact_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,12 +163,13 @@ def require_same_structure(expected: Graph, captured: Graph, device: torch.devic
     for mine, theirs in zip(expected.values, captured.values, strict=True):
         if (mine.bytes, mine.persistent) != (theirs.bytes, theirs.persistent) and not corrected:
             raise ExecutionError(
-                f"the graph's value {mine.name!r} has {mine.bytes} bytes, but {theirs.bytes} bytes here: {hint}"
+                f"the graph's value {mine.name!r} has {exact_bytes(mine.bytes)}, but "
+                f"{exact_bytes(theirs.bytes)} here: {hint}"
             )
     if expected.resident_bytes != captured.resident_bytes and not corrected:
         raise ExecutionError(
-            f"the graph has {expected.resident_bytes} resident bytes, but there are {captured.resident_bytes} here: "
-            f"{hint}"
+            f"resident in the graph are {exact_bytes(expected.resident_bytes)}, but here "
+            f"{exact_bytes(captured.resident_bytes)}: {hint}"
         )
 
 

@@ -62,6 +62,7 @@ def _run(arguments: Sequence[str] | None, make_parser: Callable[[], argparse.Arg
 
     try:
         options = make_parser().parse_args(arguments)
+        options.words = list(sys.argv[1:] if arguments is None else arguments)
         begun = time.monotonic()
         code = options.command(options)
         tell_what_took_longer(options, time.monotonic() - begun)

@@ -10,7 +10,7 @@ import numpy as np
 
 from remat_explorer.cli.finding import captured, find_graph, find_source
 from remat_explorer.cli.output import DONE, put, require_outputs, table, written_to
-from remat_explorer.graph import Graph, Summary
+from remat_explorer.graph import Graph, Summary, cost_unit
 from remat_explorer.plain_text import one_line
 from remat_explorer.quantities import format_bytes, format_share
 
@@ -32,9 +32,9 @@ HEADS = ("strategy", "general graphs", "cost aware", "memory aware", "knob", "op
 
 def strategies(options: argparse.Namespace) -> int:
     """List the strategies with their properties, options and sources."""
-    from remat_explorer.solvers import STRATEGIES, row
+    from remat_explorer.solvers import STRATEGIES, table_one_row
 
-    rows = {name: row(method) for name, method in STRATEGIES.items()}
+    rows = {name: table_one_row(method) for name, method in STRATEGIES.items()}
     cells: list[tuple[str, ...]] = [HEADS]
     for name, one in rows.items():
         properties = (one.general_graphs, one.cost_aware, one.memory_aware, one.knob, ", ".join(one.options))
@@ -117,8 +117,8 @@ def _operations(graph: Graph, chosen: list[int]) -> str:
     rows = [("costliest operations", "cost", "share", "pass", "workspace")]
     for k in chosen:
         node, way = graph.operations[k], graph.operations[k].default
-        share = way.cost / (graph.total_cost or 1)
-        rows.append((node.name, f"{way.cost:.4g}", format_share(share), node.phase, format_bytes(way.workspace)))
+        cost, share = f"{way.cost:.4g}{cost_unit(graph)}", format_share(way.cost / (graph.total_cost or 1))
+        rows.append((node.name, cost, share, node.phase, format_bytes(way.workspace)))
     return table(rows, "<>><>")
 
 

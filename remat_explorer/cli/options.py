@@ -165,7 +165,7 @@ def lab_options(child: argparse.ArgumentParser) -> None:
 
 def solver_options(*children: argparse.ArgumentParser) -> None:
     for child in children:
-        child.add_argument("--budget", required=True, help='bytes, "1.5 GiB", "60%%" or "smallest"')
+        child.add_argument("--budget", required=True, help='bytes, "1.5 GiB", "60%%", "smallest", "40%% of the way"')
         child.add_argument(
             "--budget-means",
             choices=("requested", "reserved"),
@@ -196,7 +196,7 @@ def solver_options(*children: argparse.ArgumentParser) -> None:
 
 def sweep_options(child: argparse.ArgumentParser) -> None:
     child.add_argument("-o", "--output", metavar="SWEEP.json", help="write the points with their schedules")
-    child.add_argument("--budgets", default="12", help='how many, or a list: "60%%,70%%,8 GiB" (default: 12)')
+    child.add_argument("--budgets", default="12", help='how many, or a list: "smallest,40%% of the way" (default: 12)')
     child.add_argument(
         "--strategies", help="names with commas (default: optimal, or monet where there are implementations to choose)"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -105,6 +106,24 @@ def tell_what_took_longer(options: argparse.Namespace, seconds: float) -> None:
 def written_to(path: str | Path) -> str:
     """That a file was written, on one line whatever its name is."""
     return f"written to {one_line(str(path))}"
+
+
+def retyped(options: argparse.Namespace, given: dict[str, str]) -> str:
+    """The command as it was typed, for a shell, with other values of some options; "" leaves one out.
+
+    >>> words = ["solve", "my net.json", "--budget=60%", "--option", "segments=2", "--json"]
+    >>> retyped(argparse.Namespace(words=words), {"--budget": "60% of the way", "--option": ""})
+    "remat-explorer solve 'my net.json' --json --budget '60% of the way'"
+    """
+    words, kept = iter(options.words), ["remat-explorer"]
+    for word in words:
+        flag, joined, _ = word.partition("=")
+        if any(name == flag or (len(flag) > 3 and name.startswith(flag)) for name in given):
+            if not joined:
+                next(words)
+        else:
+            kept.append(word)
+    return shlex.join([*kept, *(word for name, value in given.items() if value for word in (name, value))])
 
 
 def write_schedule(

@@ -41,12 +41,12 @@ EXAMPLES = """examples:
   remat-explorer capture gpt2 --device cuda --costs H100 -o gpt2.json
   remat-explorer capture path/to/file.py:make_model -o graph.json
   remat-explorer show vgg16.json --top 5
-  remat-explorer solve vgg16.json --budget 80% -o schedule.json
+  remat-explorer solve vgg16.json --budget "40% of the way" -o schedule.json
   remat-explorer solve unet --budget "8 GiB"
   remat-explorer solve chain --budget 60% --strategy checkmate-ilp --solver cbc --time-limit 120
   remat-explorer solve vgg16.json --budget 80% --strategy pytorch-budget --option activation_memory_budget=0.4
   remat-explorer solve residual_net --implementations exact --budget 60%
-  remat-explorer sweep vgg16.json --budgets "70%,80%,90%" --time-limit 20 -o curve.json
+  remat-explorer sweep vgg16.json --budgets "smallest,40% of the way,100%" --time-limit 20 -o curve.json
   remat-explorer ablation segnet --batch 4 --image 128 --budgets "80%,65%" --kinds masks,pooling --time-limit 30
   remat-explorer max-batch residual_net --memory "256 MB" --overhead-limit "one extra forward"
   remat-explorer max-batch vgg16 --vary image --batch 8 --memory "16 GB"
@@ -55,8 +55,8 @@ EXAMPLES = """examples:
   remat-explorer minimum-budget residual_net --overhead 10% --implementations all
   remat-explorer policy gpt2 --batch 8 --sequence 512 --budget 80% -o policy.json
   remat-explorer policy --loader
-  remat-explorer run residual_net --batch 32 --budget 60% --device cpu
-  remat-explorer report residual_net --batch 32 --budget 60% --execute --sweep -o report.html
+  remat-explorer run residual_net --batch 32 --budget "40% of the way" --device cpu
+  remat-explorer report residual_net --batch 32 --budget "40% of the way" --execute --sweep -o report.html
   remat-explorer cache list
   remat-explorer doctor
   remat-explorer app --theme dark
@@ -65,11 +65,11 @@ EXAMPLES = """examples:
 A MODEL is a name that `models` lists, or path/to/file.py:function. The function takes no arguments and returns
 (model, args), (model, args, kwargs) or (model, args, kwargs, loss), as remat_explorer.capture takes them.
 
-A budget counts everything on the device, parameters included: bytes, "1.5 GiB", or a share of the checkpoint-all
-peak such as 60%. Ctrl-C ends a solve with the best schedule so far. Exit codes: 0 done, 1 the execution contradicted
-the prediction, 2 infeasible, 3 not solved to proven optimality in time or interrupted (the best schedule is still
-written), 64 bad input, 69 something necessary is missing (doctor), 130 interrupted before a schedule was
-found."""
+A budget counts everything on the device, parameters included: bytes, "1.5 GiB", "smallest" (with a known schedule),
+"40% of the way" from there to the checkpoint-all peak, or 60% of that peak, if that is possible. Ctrl-C ends a solve
+with the best schedule so far. Exit codes: 0 done, 1 the execution contradicted the prediction, 2 infeasible, 3 not
+solved to proven optimality in time or interrupted (the best schedule is still written), 64 bad input, 69 something
+necessary is missing (doctor), 130 interrupted before a schedule was found."""
 
 
 COMMANDS = "name_of_command"

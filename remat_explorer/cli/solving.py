@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from remat_explorer.cli.output import (
     beside_search,
     put,
     require_outputs,
+    retyped,
     say,
     written_to,
 )
@@ -25,13 +25,12 @@ from remat_explorer.cli.terminal import complain
 from remat_explorer.cli.watching import Watched, watch
 from remat_explorer.documents import write_text
 from remat_explorer.errors import FileError, SolutionError
-from remat_explorer.explanations import in_whole_units
+from remat_explorer.graph import Graph, cost_unit
 from remat_explorer.plain_text import one_line
-from remat_explorer.quantities import SMALLEST, format_seconds, format_share
+from remat_explorer.quantities import SMALLEST, exact_bytes, format_seconds, format_share
 from remat_explorer.solvers import Status, default_strategy
 
 if TYPE_CHECKING:
-    from remat_explorer.graph import Graph
     from remat_explorer.solvers import Ablation, Frontier, MinimumBudget, Solution, SweepProgress
 
 
@@ -50,9 +49,9 @@ def solve(options: argparse.Namespace) -> int:
         return report_without_schedule(options, watched)
     lines = [str(solution)]
     if solution.lower_bound is not None and solution.cost is not None:
-        unit = "" if in_whole_units(solution.graph) else " s"
+        unit = cost_unit(solution.graph)
         cost, bound = f"{solution.cost:.6g}{unit}", f"{solution.lower_bound:.6g}{unit}"
-        lines.append(f"cost {cost}, lower bound {bound}, peak {solution.peak} bytes")
+        lines.append(f"cost {cost}, lower bound {bound}, peak {exact_bytes(solution.plan.peak)}")
     document = without_matrices(solution) | {"from_cache": watched.from_cache, "interrupted": watched.interrupted}
     if options.json or options.budget_means == RESERVED:  # not for those who see neither: the pool is searched for
         with beside_search(options, "the prediction for a GPU"):
@@ -129,18 +128,31 @@ def report_without_schedule(options: argparse.Namespace, watched: Watched) -> in
     else:
         reason = smallest.explain_unknown(solution.strategy, solution.budget, solution.limit)
     lines = [str(solution), reason, *remarks(watched)]
-    if options.budget_means != RESERVED and solution.budget < smallest.known_feasible:
-        lines.append(_to_go_on(solution, smallest))
+    if options.budget_means != RESERVED and (instead := _command_instead(options, solution, smallest)):
+        lines.append(f"to go on, type: {instead}")
     put(options, document, "\n".join(lines))
     return INFEASIBLE if infeasible else NOT_IN_TIME
 
 
-def _to_go_on(solution: Solution, smallest: MinimumBudget) -> str:
-    """What to type instead of a budget below the smallest that is known to work."""
-    better = default_strategy(solution.graph)
-    strategy = "" if solution.strategy == better else f" --strategy {better} with"
-    share = math.ceil(100 * smallest.known_feasible / max(smallest.checkpoint_all_peak, 1))
-    return f"to go on, give{strategy} --budget {share}% or more, or --budget {SMALLEST}"
+def _command_instead(options: argparse.Namespace, solution: Solution, smallest: MinimumBudget) -> str:
+    """The command that finds a schedule where this one cannot; "" where only more time helps."""
+    better, budget = default_strategy(solution.graph), options.budget
+    fits = solution.budget >= smallest.known_feasible
+    if fits and solution.strategy == better:
+        return ""
+    given = {"--budget": budget if fits else reachable_budget(budget)}
+    if solution.strategy != better:
+        given |= {"--strategy": better, "--option": ""}
+    return retyped(options, given)
+
+
+def reachable_budget(budget: str) -> str:
+    """The same share of the way, in place of a share of keeping everything that cannot be reached; else "smallest".
+
+    >>> reachable_budget("60%"), reachable_budget("2 GiB")
+    ('60% of the way', 'smallest')
+    """
+    return f"{budget.strip()} of the way" if budget.strip().endswith("%") else SMALLEST
 
 
 def without_matrices(solution: Solution) -> dict[str, Any]:
@@ -199,6 +211,9 @@ def _print_sweep(options: argparse.Namespace, frontier: Frontier, interrupted: b
         lines.append(written_to(frontier.save(options.output)))
     if interrupted:
         lines.append("interrupted: the points are the best known by then")
+    elif not frontier.points and not isinstance(given := read_budgets(options.budgets), int):
+        reachable = ", ".join(dict.fromkeys(map(reachable_budget, given)))
+        lines.append(f"to go on, type: {retyped(options, {'--budgets': reachable})}")
     document = {
         key: entry for key, entry in frontier.to_document(with_runs=False).items() if key not in ("format", "version")
     }

@@ -82,7 +82,7 @@ def watch(options: argparse.Namespace, graph: Graph) -> Watched:
     Raises:
         RematError: if the budget cannot be read, or the solve fails before a schedule is found.
     """
-    from remat_explorer.solvers import RESERVED, SolveJob, budget_of, require_meaning, with_known
+    from remat_explorer.solvers import RESERVED, SolveJob, budget_of, fall_back_on_smallest, require_meaning
 
     (options.strategy,) = [options.strategy] if options.strategy else chosen_strategies(None, graph)
     chosen = strategy_options(options)
@@ -108,7 +108,7 @@ def watch(options: argparse.Namespace, graph: Graph) -> Watched:
     history += job.poll()
     solution = job.solution()
     if not interrupted:
-        solution = with_known(solution, options.budget, chosen.get("implementations", "all"))
+        solution = fall_back_on_smallest(solution, options.budget, chosen.get("implementations", "all"))
     return Watched(solution, interrupted, job.from_cache, tuple(history))
 
 

@@ -13,7 +13,7 @@ from remat_explorer.exercises import schedule_verdict
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.quantities import format_bytes
-from remat_explorer.solvers import STRATEGIES, relax, row, solve
+from remat_explorer.solvers import STRATEGIES, relax, solve, table_one_row
 
 # graph, budget in bytes, and the cost that is enough
 BY_HAND: dict[str, Callable[[], tuple[Graph, int, float]]] = {
@@ -39,7 +39,7 @@ def _of_griewank() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _aware_of_everything() -> list[str]:
-    facts = {name: row(method) for name, method in STRATEGIES.items()}
+    facts = {name: table_one_row(method) for name, method in STRATEGIES.items()}
     return [name for name, f in facts.items() if {f.general_graphs, f.cost_aware, f.memory_aware} == {"yes"}]
 
 

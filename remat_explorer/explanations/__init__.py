@@ -34,7 +34,6 @@ from remat_explorer.explanations.wording import (
     Words,
     cost_text,
     count,
-    in_whole_units,
     listed,
     persistent_kind,
     plain,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remat_explorer.graph import Graph
-from remat_explorer.memoize import memoize_by_identity
+from remat_explorer.graph import Graph, cost_unit
 from remat_explorer.quantities import format_seconds
 
 
@@ -66,14 +65,7 @@ def cost_text(graph: Graph, cost: float) -> str:
     >>> cost_text(linear(3), 2.0)
     'cost 2'
     """
-    return f"cost {cost:,.0f}" if in_whole_units(graph) else format_seconds(cost)
-
-
-@memoize_by_identity
-def in_whole_units(graph: Graph) -> bool:
-    """Whether costs are units of a teaching graph; those of other graphs are seconds."""
-    costs = graph.costs
-    return bool((costs == costs.round()).all() and (costs > 0).any())
+    return f"cost {cost:,.0f}" if not cost_unit(graph) else format_seconds(cost)
 
 
 def persistent_kind(name: str) -> str:

@@ -4,7 +4,7 @@
 
 In order of reading: `state/state.py` has what is known and chosen; `work/driver.py` everything that a click or a script
 starts, of which `work/solving.py` is the heart; `app.py` puts the views together. Each view is a file with its
-JavaScript and CSS beside it: controls (`controls`, `budget_view`, `scrubber`), pictures (`matrices`, `memory_view`,
+JavaScript and CSS beside it: rows (`controls`, `story`, `curve`, `scrubber`), pictures (`matrices`, `memory_view`,
 `model_view`, `plots_view`) and `panels`. `live_page` is the same without a kernel, from what `recording` holds.
 """
 

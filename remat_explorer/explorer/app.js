@@ -32,14 +32,48 @@ function set(element, name, value) {
   if (element && element.getAttribute(name) !== value) element.setAttribute(name, value);
 }
 
+// Switches are tabs: Tab enters each of them once, and the arrow keys go on from there.
+const SWITCHES = { ".remat-tabs": "Panels", ".remat-scrubber": "Pictures" };
+
 function named(explorer) {
-  const tabs = explorer.querySelector(".remat-tabs .widget-toggle-buttons");
-  if (!tabs) return;
-  set(tabs, "role", "tablist");
-  set(tabs, "aria-label", "Panels");
-  for (const button of tabs.querySelectorAll("button")) {
-    set(button, "role", "tab");
-    set(button, "aria-selected", String(button.classList.contains("mod-active")));
+  for (const [place, label] of Object.entries(SWITCHES)) {
+    const tabs = explorer.querySelector(`${place} .widget-toggle-buttons`);
+    if (!tabs) continue;
+    set(tabs, "role", "tablist");
+    set(tabs, "aria-label", label);
+    const buttons = [...tabs.querySelectorAll("button")];
+    const chosen = Math.max(0, buttons.findIndex((button) => button.classList.contains("mod-active")));
+    buttons.forEach((button, i) => {
+      set(button, "role", "tab");
+      set(button, "aria-selected", String(button.classList.contains("mod-active")));
+      set(button, "tabindex", i === chosen ? "0" : "-1");
+    });
+  }
+}
+
+function switchByKeys(event) {
+  const tabs = event.target.closest?.("[role=tablist]");
+  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  if (!tabs || !step) return;
+  const buttons = [...tabs.querySelectorAll("button")];
+  const next = buttons[(buttons.indexOf(event.target) + step + buttons.length) % buttons.length];
+  next.focus();
+  next.click();
+  event.preventDefault();
+}
+
+// The names in a list under the groups they are of, which are told in the order of the list.
+function group(explorer, groups) {
+  for (const [title, names] of Object.entries(groups)) {
+    const list = explorer.querySelector(`.remat-list-${title} select`);
+    if (!list || list.querySelector(":scope > option") === null) continue;
+    for (const [label, members] of names) {
+      const entries = [...list.querySelectorAll(":scope > option")].filter((entry) => members.includes(entry.text.split(/\s/)[0]));
+      if (!entries.length) continue;
+      const made = Object.assign(document.createElement("optgroup"), { label });
+      entries[0].before(made);
+      made.append(...entries);
+    }
   }
 }
 
@@ -82,13 +116,18 @@ function render({ model, el }) {
   const look = () => {
     if (!explorer) return;
     named(explorer);
+    group(explorer, model.get("groups"));
     showFits(explorer, model.get("fits"));
   };
   const changes = new MutationObserver(look);
   model.on("change:fits", look);
   // the explorer's own view hears of its kernel beside this one, before or after
   const told = () => setTimeout(() => explorer && kernelTold(explorer, el, banner));
-  const pressed = (event) => explorer && keepKeys(event, explorer);
+  const pressed = (event) => {
+    if (!explorer) return;
+    keepKeys(event, explorer);
+    if (explorer.contains(event.target)) switchByKeys(event);
+  };
   window.addEventListener("keydown", pressed, true); // before the notebook looks at the attribute
   model.on("comm_live_update", told);
   const waiting = setInterval(() => {

@@ -13,8 +13,8 @@ from traitlets import TraitError
 
 from remat_explorer.entry_checks import require_arguments
 from remat_explorer.errors import ArgumentError, ClosedError, UnknownNameError, shown
-from remat_explorer.explorer.budget_view import BudgetView
-from remat_explorer.explorer.controls import Controls, StatusLine
+from remat_explorer.explorer.controls import Controls
+from remat_explorer.explorer.curve import CurveView
 from remat_explorer.explorer.export import ExportView
 from remat_explorer.explorer.implementations_view import ImplementationsView
 from remat_explorer.explorer.matrices import MatrixView
@@ -24,15 +24,17 @@ from remat_explorer.explorer.model_view import ModelView
 from remat_explorer.explorer.page_widget import PageWidget, close_widgets
 from remat_explorer.explorer.panels.case_view import CaseView
 from remat_explorer.explorer.panels.panels import Panels
+from remat_explorer.explorer.panels.runs_twice import RunsTwiceView
 from remat_explorer.explorer.plots_view import PlotsView
 from remat_explorer.explorer.presenter import PresenterView
 from remat_explorer.explorer.scrubber import Scrubber
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.state.strategy_choice import unsuitable_strategies
+from remat_explorer.explorer.state.strategy_choice import describe_strategy, strategy_groups, unsuitable_strategies
 from remat_explorer.explorer.static_view import StaticView
+from remat_explorer.explorer.story import StoryView
 from remat_explorer.explorer.tour import Tour, TourView
 from remat_explorer.explorer.work.driver import Driver
-from remat_explorer.explorer.work.model_sources import NO_MODULE, ModelSources
+from remat_explorer.explorer.work.model_sources import NO_MODULE, ModelSources, zoo_groups
 from remat_explorer.graph import Graph
 
 SETTINGS = (
@@ -131,46 +133,45 @@ class Explorer(Driver, w.VBox):
             state.device = sources.device
         self._tour = Tour(state, wanted=sources.nothing_chosen)
         matrices = MatrixView(state)  # hears first: where the cursor is has to be seen at once
-        budget_view = BudgetView(state, self.preview)
-        self._link = w.jsdlink((budget_view.slider, "dragged"), (matrices.widget, "dragged"))  # by the page alone
+        curve, twice, memory = CurveView(state, self.preview), RunsTwiceView(state), MemoryView(state)
+        # by the page alone: what is dragged or pointed at is seen at once
+        self._links = [
+            w.jsdlink((curve.slider, "dragged"), (matrices.widget, "dragged")),
+            *(w.jsdlink((twice.widget, "hovered"), (view.widget, "hovered")) for view in (matrices, memory)),
+        ]
         run = MeasuredRunView(state)  # before the plots: they would show a new measurement as a whole at first
-        self._views = (
-            Controls(state, self, sources, [budget_view.widget]),
-            budget_view,
-            StatusLine(state),
-            Scrubber(state),
-            matrices,
-            PlotsView(state),
-            Panels(state),
-            ModelView(state),
-            ImplementationsView(state, self.toggle),
-            CaseView(state),
-            MemoryView(state),
-        )
-        controls, _, status, scrubber, matrix, plots, panels, model_graph, ways, case, memory = (
-            view.widget for view in self._views
-        )
-        Driver.__init__(self, state, sources, budget)
-        self._export, self._standing = ExportView(state, self._background), StaticView(state)
+        self._export = ExportView(state, lambda doing, work: self._background.start(doing, work))
+        self._standing = StaticView(state)
         self._presenter = PresenterView(state, self.present)
-        said = w.HBox([status, self._presenter.widget, self._export.widget]).add_class("remat-said")
-        tour = TourView(state, self._tour).widget
-        style = w.HTML(f"<style>{STYLE.read_text()}</style>", layout=w.Layout(display="none"))
-        below = w.HBox([plots, panels]).add_class("remat-below")
+        tools = [self._presenter.widget, self._export.widget]
+        self._views = (
+            Controls(state, self, sources, curve.field, tools),
+            StoryView(state, self.cancel),
+            curve,
+            Scrubber(state),
+            ImplementationsView(state, self.toggle),
+            matrices,
+            memory,
+            ModelView(state),
+            CaseView(state),
+            PlotsView(state),
+            twice,
+            Panels(state),
+        )
+        controls, story, slider, scrubber, ways, *pictures, repeated, panels = (view.widget for view in self._views)
+        Driver.__init__(self, state, sources, budget)
         rows = [
-            style,
+            w.HTML(f"<style>{STYLE.read_text()}</style>", layout=w.Layout(display="none")),
             ExplorerPage(state),
             run.widget,
             controls,
-            tour,
-            said,
+            story,
+            TourView(state, self._tour).widget,
+            slider,
             scrubber,
             ways,
-            matrix,
-            memory,
-            model_graph,
-            case,
-            below,
+            w.HBox(pictures).add_class("remat-pictures"),
+            w.HBox([repeated, panels]).add_class("remat-below"),
         ]
         w.VBox.__init__(self, rows)
         self.add_class("remat-explorer")
@@ -254,16 +255,20 @@ class ExplorerPage(PageWidget):
     """A line above the explorer, empty as long as its kernel answers, for no kernel can say that it has gone.
 
     It remembers in the browser whether the fields under "More" were open, for the explorers that are shown next. And it
-    gives the page what ipywidgets has no trait for: the stage slider's name, that buttons are tabs, and what is to be
-    said of entries of a list: the strategies that the graph is not for, which cannot be chosen, or in part only.
+    gives the page what ipywidgets has no trait for: that buttons are tabs, the groups of a list's entries, and what is
+    to be said of them: the strategies that the graph is not for, which cannot be chosen, or in part only.
     """
 
     more = t.Bool(False).tag(sync=True)
     fits = t.Dict({}).tag(sync=True)
+    groups = t.Dict({}).tag(sync=True)
     _esm = Path(__file__).parent / "app.js"
 
     def __init__(self, state: State) -> None:
-        super().__init__(more=state.more)
+        models, strategies = zoo_groups(), strategy_groups()
+        shown = {name: [describe_strategy(one).split()[0] for one in members] for name, members in strategies.items()}
+        groups = {"model": list(models.items()), "strategy": list(shown.items())}
+        super().__init__(more=state.more, groups=groups)
         self.observe(lambda change: setattr(state, "more", change["new"]), "more")
         state.observe(lambda change: setattr(self, "more", change["new"]), "more")
         state.observe(self._tell_fits, "graph")

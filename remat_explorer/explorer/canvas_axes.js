@@ -373,6 +373,14 @@ function ownLegend(name, palette, model, compared) {
   return `<span>${ends[0]} ${bar} ${ends[1]}</span>${near}${over}`;
 }
 
+// What colours mean, said in the heading: each word is underlined with its own.
+function colourWords(name, palette, compared) {
+  const word = (text, colour) => Object.assign(element("u", "", text), { style: `--mark: ${colour}` });
+  if (compared) return [word("only here", palette.only_first), " ", word("only there", palette.only_second), " ", word("both", palette.both)];
+  if (name === "R") return [word("forward", palette.forward), " ", word("backward", palette.backward), " ", word("again", palette.recompute)];
+  return name === "S" ? [word("kept", palette.kept)] : [];
+}
+
 function luminance(colour) {
   const [r, g, b, a] = (colour.match(/[\d.]+/g) || []).map(Number);
   return a === 0 || r === undefined ? null : 0.2126 * r + 0.7152 * g + 0.0722 * b;

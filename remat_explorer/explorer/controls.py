@@ -1,8 +1,7 @@
-"""Model, budget and buttons in one row, every other choice under "More", and the line that says what is going on."""
+"""Model, batch, budget and buttons in one row, and every other choice in a second one, which opens."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -11,15 +10,19 @@ import ipywidgets as w
 from remat_explorer.errors import QuantityError, SolverError, shown
 from remat_explorer.explorer.state.implementation_choices import NONE
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.state.strategy_choice import ONLY_CHAINS, describe_strategy, unsuitable_strategies
-from remat_explorer.quantities import format_seconds
+from remat_explorer.explorer.state.strategy_choice import (
+    ONLY_CHAINS,
+    describe_strategy,
+    strategy_groups,
+    unsuitable_strategies,
+)
 from remat_explorer.solvers import (
     BACKENDS,
     STRATEGIES,
     default_options,
     default_strategy,
     read_options,
-    row,
+    table_one_row,
     write_options,
 )
 
@@ -31,19 +34,21 @@ TOOLTIPS = {
     "batch": "Examples in a batch; activations grow with it; leave it empty for a suitable size",
     "image": 'Pixels: "64", or height and width: "416x608"; leave it empty for a suitable size',
     "device": "Where costs are measured and schedules are executed",
-    "measured_costs": "Estimate costs from published rates, or time each operation on the device: at once, or when you "
-    "execute a schedule. Measuring also finds the workspace",
+    "measured_costs": "Estimate costs from published rates, or time each operation on the device: at once, or when a "
+    "schedule is run. Measuring also finds the workspace",
     "implementations": "Other ways to compute operations that the schedule may choose: none; exact, whose results are "
-    "equal bit for bit; or all. The row above the matrices switches each kind on or off",
+    "equal bit for bit; or all. The row above the picture switches each kind on or off",
     "strategy": "How schedules are found",
     "options": "Options of the strategy: NAME=VALUE, with commas between them.",
     "solver": "Back end for linear and integer programs",
     "time_limit": "Seconds that a solve may take",
 }
+OTHER_METHODS = "Show the schedules of all strategies on the curve, not only the best ones"
+FIRST = ("model", "batch")  # fields of the first row
 HIDDEN = ("device", "measured_costs", "implementations", "strategy", "options", "solver", "time_limit")
 WAYS = ("none", "exact", "all", "chosen")
-MORE = "Batch, device, costs, implementations, strategy and limits"
-COSTS = (("at Execute", None), ("measured", True), ("estimated", False))
+MORE = "Strategy, limits, device, costs, implementations, other methods; present, save"
+COSTS = (("when it is run", None), ("measured", True), ("estimated", False))
 
 
 class Controls:
@@ -53,16 +58,19 @@ class Controls:
         state: whose choices they are.
         actions: what the buttons call.
         models: what there is to choose from.
-        beside: what stands between the model and the buttons: the budget.
+        budget: the field of the budget.
+        tools: what stands behind the other choices.
     """
 
-    def __init__(self, state: State, actions: Actions, models: Models, beside: Sequence[Any] = ()) -> None:
+    def __init__(
+        self, state: State, actions: Actions, models: Models, budget: Any = None, tools: Sequence[Any] = ()
+    ) -> None:
         self._state, self._actions, self._models = state, actions, models
         self._listing = False
         number = {"continuous_update": False}
         self._fields: dict[str, tuple[str, Any, int]] = {
-            "model": ("Model", w.Dropdown(options=_with(models.names(), state.model)), 118),
-            "batch": ("Batch", w.Text(placeholder="none", **number), 54),
+            "model": ("Model", w.Dropdown(options=_with(models.names(), state.model)), 150),
+            "batch": ("Batch", w.Text(placeholder="none", **number), 84),
             "image": ("Image", w.Text(placeholder="none", **number), 60),
             "device": ("Device", w.Dropdown(options=devices(state)), 60),
             "measured_costs": ("Costs", w.Dropdown(options=COSTS), 96),
@@ -74,27 +82,35 @@ class Controls:
         }
         for name, (_, field, _) in self._fields.items():
             field.tooltip = TOOLTIPS[name]
+            field.add_class(f"remat-list-{name}")
             self._bind(name, field)
         self.refresh = self._button("", "refresh", self._look_again, "", TOOLTIPS["refresh"], "28px")
-        self.solve = self._button("Solve", "play", actions.solve, "primary")
-        self.cancel = self._button("Cancel", "stop", actions.cancel, "", width="82px")
-        self.more = w.ToggleButton(description="More", icon="sliders", layout=w.Layout(width="90px", flex="0 0 auto"))
+        self.solve = self._button("Find the best", "", actions.solve, "primary", width="116px")
+        self.more = w.ToggleButton(description="⋯", layout=w.Layout(width="48px", padding="0", flex="0 0 auto"))
         self.more.observe(lambda change: setattr(state, "more", change["new"]), "value")
-        self.execute = self._button("Execute", "bolt", actions.execute, "success", width="86px")
-        buttons = [self.cancel, self.solve, self.execute, self.more]
-        pressed = w.HBox(buttons, layout=w.Layout(margin="17px 0 0 auto", flex="0 0 auto"))
-        model, *others = [_labelled(*field) for field in self._fields.values()]
+        self.execute = self._button("Run it", "", actions.execute, "success", width="72px")
+        self.methods = w.ToggleButton(
+            description="Other methods", tooltip=OTHER_METHODS, layout=w.Layout(width="116px")
+        )
+        w.link((state, "methods"), (self.methods, "value"))
+        pressed = w.HBox([self.solve, self.execute, self.more], layout=w.Layout(margin="0 0 0 auto", flex="0 0 auto"))
+        labelled = {name: _labelled(*field) for name, field in self._fields.items()}
+        first, others = [labelled.pop(name) for name in FIRST], labelled.values()
         self.refresh.layout.margin, self.refresh.layout.padding = "17px 6px 0 -4px", "0"
+        for tool in (self.methods, *tools):
+            tool.layout.margin = "17px 4px 0 0"
         wrapped = {"flex_flow": "row wrap", "align_items": "flex-start"}
-        self._others = w.HBox([*others, self.refresh], layout=w.Layout(**wrapped)).add_class("remat-more")
-        first = w.HBox([model, *beside, pressed], layout=w.Layout(**wrapped))
+        self._others = w.HBox([*others, self.refresh, self.methods, *tools], layout=w.Layout(**wrapped))
+        self._others.add_class("remat-more")
+        shown = [*first, *([] if budget is None else [budget]), pressed]
+        first = w.HBox(shown, layout=w.Layout(flex_flow="row wrap", align_items="center")).add_class("remat-first")
         self.widget = w.VBox([first, self._others])
         self.widget.add_class("remat-controls")
         state.observe(self._show_more, ["more", *HIDDEN, "graph"])
         state.observe(self._explain_strategy, ["strategy", "graph"])
         state.observe(self._list_strategies, "graph")
         state.observe(lambda change: self._list("device", devices(state)), "inputs")
-        state.observe(self._enable, ["busy", "improving", "graph", "solution", "no_execution", "model"])
+        state.observe(self._enable, ["busy", "graph", "solution", "no_execution", "model"])
         self._list_strategies()
         self._explain_strategy()
         self._enable()
@@ -105,7 +121,7 @@ class Controls:
         state, unusual = self._state, changed_hidden_fields(self._state)
         self.more.value = state.more
         self._others.layout.display = None if state.more else "none"
-        self.more.description = "More •" if unusual and not state.more else "More"
+        self.more.description = "⋯ •" if unusual and not state.more else "⋯"
         self.more.tooltip = MORE if state.more or not unusual else f"{MORE}. Changed: {', '.join(unusual)}"
 
     def _bind(self, name: str, field: Any) -> None:
@@ -145,7 +161,9 @@ class Controls:
             {name for name, fit in unsuitable_strategies(graph).items() if fit.is_refused} if graph is not None else ()
         )
         names = [
-            (f"{name} · {ONLY_CHAINS}" if name in refused else describe_strategy(name), name) for name in STRATEGIES
+            (f"{name} · {ONLY_CHAINS}" if name in refused else describe_strategy(name), name)
+            for group in strategy_groups().values()
+            for name in group
         ]
         self._list("strategy", names)
 
@@ -175,7 +193,7 @@ class Controls:
         state = self._state
         chosen = STRATEGIES.get(state.strategy)  # scripts may choose what is not there, and hear so by solving
         fit = unsuitable_strategies(state.graph).get(state.strategy) if state.graph is not None else None
-        tooltip = row(chosen).describe() if chosen else TOOLTIPS["strategy"]
+        tooltip = table_one_row(chosen).describe() if chosen else TOOLTIPS["strategy"]
         self._fields["strategy"][1].tooltip = f"{fit.reason}. {tooltip}" if fit else tooltip
         defaults = default_options(chosen) if chosen else {}
         defaults.pop("implementations", None)  # they have a field of their own
@@ -190,7 +208,6 @@ class Controls:
         for name, (reason, tooltip) in button_reasons(state).items():
             button = getattr(self, name)
             button.disabled, button.tooltip = bool(reason), reason or tooltip
-        self.cancel.layout.visibility = "hidden" if self.cancel.disabled else "visible"  # its room is kept
         has_sizes = self._models.has_sizes(state.model)
         for name in ("batch", "image"):
             field = self._fields[name][1]
@@ -199,19 +216,6 @@ class Controls:
         costs, is_graph = self._fields["measured_costs"][1], state.graph is not None and state.inputs is None
         costs.disabled = is_graph
         costs.tooltip = "A graph without a module has its costs already" if is_graph else TOOLTIPS["measured_costs"]
-
-
-class StatusLine:
-    """Status, elapsed time and progress in a slot of fixed size."""
-
-    def __init__(self, state: State) -> None:
-        self._state = state
-        self.widget = w.HTML(layout=w.Layout(width="100%", height="36px", margin="0"))
-        state.observe(self._draw, ["status", "tone", "busy", "elapsed", "progress", "stale"])
-        self._draw()
-
-    def _draw(self, change: Any = None) -> None:
-        self.widget.value = status_html(self._state)
 
 
 def changed_hidden_fields(state: State) -> list[str]:
@@ -234,33 +238,26 @@ def changed_hidden_fields(state: State) -> list[str]:
 
 
 def executes_after_measuring(state: State) -> bool:
-    """Whether Execute begins by measuring costs."""
+    """Whether a run begins by measuring costs."""
     return state.measured_costs is None and not state.costs_are_measured and state.inputs is not None
 
 
 def button_reasons(state: State) -> dict[str, tuple[str, str]]:
     """For each button why it is disabled, or "", and what it does.
 
-    >>> button_reasons(State())["cancel"][0]
-    'Nothing is under way'
     >>> button_reasons(State(busy="solving"))["execute"][0]
     'Wait until solving is done, or cancel it'
     """
     wait = f"Wait until {state.busy} is done, or cancel it" if state.busy else ""
     no_graph = "" if state.graph is not None else "There is no model yet"
-    no_solution = "" if state.solution is not None else "There is no solution to execute yet: solve first"
-    under_way = state.busy or state.improving
+    no_solution = "" if state.solution is not None else "There is no schedule to run yet: find one first"
     return {
         "refresh": ("", TOOLTIPS["refresh"]),
         "solve": (wait or no_graph, "Look for the cheapest schedule within the budget by the chosen strategy"),
-        "cancel": (
-            "" if under_way else "Nothing is under way",
-            "Stop what is under way; a solve keeps the best schedule it has found",
-        ),
         "execute": (
             wait or state.no_execution or no_solution,
             "Run the schedule on the screen, and measure memory, time and gradients"
-            + ("; costs and workspace are measured first" if executes_after_measuring(state) else ""),
+            + ("; costs and workspace are measured then" if executes_after_measuring(state) else ""),
         ),
     }
 
@@ -358,32 +355,6 @@ def devices(state: State) -> list[str]:
     return names if state.device in names else [*names, state.device]
 
 
-def status_html(state: State) -> str:
-    """The status line as HTML.
-
-    >>> "Ready." in status_html(State())
-    True
-    """
-    icon = {"plain": "●", "good": "✔", "warning": "▲", "error": "✖"}[state.tone]
-    clock, bar = "", ""
-    if state.busy:
-        icon = '<i class="spinner"></i>'
-        clock = (
-            f'<span class="clock">{format_seconds(max(state.elapsed, 0.0)) if state.elapsed >= 0.1 else "0.0 s"}</span>'
-        )
-        if state.progress is not None:
-            bar = f'<progress max="1" value="{state.progress:.3f}"></progress>'
-    words = state.status
-    if state.stale and state.graph is not None:
-        words += f" The picture is still that of {state.graph.name}."
-    text = html.escape(words)
-    tone = "busy" if state.busy else state.tone
-    return (
-        f'<div class="remat-status {tone}" role="status" data-busy="{state.busy}"><span class="icon">{icon}</span>'
-        f'{clock}{bar}<span class="text" title="{html.escape(words, quote=True)}">{text}</span></div>'
-    )
-
-
 READ: dict[str, Callable[[str], Any]] = {"batch": parse_batch, "image": parse_image, "time_limit": parse_limit}
 
 
@@ -400,7 +371,6 @@ class Actions(Protocol):
 
     def load(self) -> None: ...
     def solve(self) -> None: ...
-    def cancel(self) -> None: ...
     def execute(self) -> None: ...
 
 
@@ -416,7 +386,7 @@ def _with(names: list[str], chosen: str) -> list[str]:
 
 
 def _labelled(text: str, field: Any, width: int) -> Any:
-    """The field under its name."""
+    """The field with its name, which stands over it in the second row and before it in the first."""
     field.description = text
     with field.layout.hold_sync():  # another one would leave the first open
         field.layout.width, field.layout.height = f"{width}px", "auto"

@@ -12,21 +12,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import traitlets as t
 
 from remat_explorer.errors import RematError, UnknownNameError
 from remat_explorer.explorer.live_page import live_page
 from remat_explorer.explorer.page_widget import PageWidget
-from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.state.state import WITH_MAP, WITH_MATRICES, State
 from remat_explorer.explorer.work.model_sources import DEFAULT_SIZES
 from remat_explorer.quantities import format_bytes
 from remat_explorer.report import Origin, write_report
 from remat_explorer.solvers import extend_frontier
 
-NOT_SOLVED = "There is no solution yet: solve first."
-NOT_EXECUTED = "This needs an execution: execute the schedule first."
+NOT_SOLVED = "There is no schedule yet: find one first."
+NOT_EXECUTED = "This needs a run whose times were measured: press Run it first."
 HERE = Path(__file__).parent
 DEPENDS = ["graph", "schedule", "solution", "answer", "frontier", "measurement", "device", "no_execution", "picture"]
 CHUNK = 500_000  # bytes of a message: a notebook server holds back what comes in larger ones
@@ -35,8 +35,8 @@ CHUNK = 500_000  # bytes of a message: a notebook server holds back what comes i
 class ExportView:
     """Keeps the menu up to date, and does what is chosen in it."""
 
-    def __init__(self, state: State, background: BackgroundRunner) -> None:
-        self._state, self._background = state, background
+    def __init__(self, state: State, start: Callable[[str, Callable[[threading.Event], None]], object]) -> None:
+        self._state, self._start = state, start
         self._waiting: list[Path] = []  # where the browser's next pictures go
         self.widget = ExportMenu(saving=state.permissions.saving)
         self.widget.on_msg(self._heard)
@@ -55,7 +55,7 @@ class ExportView:
             self._waiting.append(target)
             self.widget.send({"do": "picture", "kind": name, "name": target.name, "download": False})
         elif kind.slow:
-            self._background.start("exporting", partial(write_export, self._state, kind, target))
+            self._start("exporting", partial(write_export, self._state, kind, target))
         else:
             write_export(self._state, kind, target)
         return target
@@ -71,7 +71,7 @@ class ExportView:
             shown = file_name(self._state, kind)
             self.widget.send({"do": "picture", "kind": name, "name": shown, "download": True})
         elif kind.slow:
-            self._background.start("exporting", lambda cancelled: self._hand_over(kind))
+            self._start("exporting", lambda cancelled: self._hand_over(kind))
         else:
             self._hand_over(kind)
 
@@ -143,8 +143,13 @@ def _no_frontier(state: State) -> str:
     return "" if state.frontier else "There is no trade-off curve yet."
 
 
+def _timed(state: State) -> Any:
+    """The measurement, once its times are there; until then, and without one, None."""
+    return state.measurement if state.measurement is not None and state.measurement.is_timed else None
+
+
 def _no_measurement(state: State) -> str:
-    return "" if state.measurement else NOT_EXECUTED
+    return "" if _timed(state) else NOT_EXECUTED
 
 
 def _no_snapshot(state: State) -> str:
@@ -158,11 +163,11 @@ def _no_schedule(state: State) -> str:
 
 
 def _no_matrices(state: State) -> str:
-    return _no_schedule(state) or ("" if state.picture == "matrices" else "Show the matrices first.")
+    return _no_schedule(state) or ("" if state.picture in WITH_MATRICES else "Show the matrices first.")
 
 
 def _no_map(state: State) -> str:
-    return _no_schedule(state) or ("" if state.picture == "memory" else "Show the memory map first.")
+    return _no_schedule(state) or ("" if state.picture in WITH_MAP else "Show the memory map first.")
 
 
 def _no_model(state: State) -> str:
@@ -187,22 +192,24 @@ def _write_sweep(state: State, path: Path) -> None:
 
 def _write_page(state: State, path: Path) -> None:
     frontier = state.frontier
-    if frontier is not None and state.solution is not None and state.measurement is not None:
+    if frontier is not None and state.solution is not None and _timed(state) is not None:
         frontier = extend_frontier(frontier.graph, frontier, [state.solution])  # what was measured is on the page
     if frontier is not None:
-        live_page(frontier, permissions=state.permissions, measurement=state.measurement).save(path)
+        shown = (state.budget or None, state.stage, state.value)
+        made = live_page(frontier, permissions=state.permissions, measurement=_timed(state), begin=shown)
+        made.save(path)
 
 
 def _write_trace(state: State, path: Path) -> None:
-    if state.measurement is not None:
-        state.measurement.save_trace(path)
+    if (measured := _timed(state)) is not None:
+        measured.save_trace(path)
 
 
 def _write_report(state: State, path: Path) -> None:
     shown = state.solution or state.answer
     if shown is None:
         return
-    measured = state.measurement if shown is state.solution else None
+    measured = _timed(state) if shown is state.solution else None
     write_report(
         shown,
         path,
@@ -250,7 +257,7 @@ def require_kind(state: State, name: str) -> Export:
     >>> require_kind(State(), "solution")
     Traceback (most recent call last):
         ...
-    remat_explorer.errors.RematError: There is no solution yet: solve first.
+    remat_explorer.errors.RematError: There is no schedule yet: find one first.
     """
     if name not in EXPORTS:
         raise UnknownNameError("kind of export", name, EXPORTS)
@@ -320,12 +327,6 @@ def report_origin(state: State) -> Origin:
         return Origin("module", state.model, device=state.device, costs=costs)
     sequence = DEFAULT_SIZES[state.model].get("sequence")
     return Origin("zoo", state.model, state.batch or None, state.image, sequence, state.device, costs)
-
-
-class BackgroundRunner(Protocol):
-    """What does slow work."""
-
-    def start(self, busy: str, work: Any) -> None: ...
 
 
 class ExportMenu(PageWidget):

@@ -34,7 +34,7 @@ function valuesOf({ texts, values }) {
 // The explorer without a kernel. The widgets' own modules draw; here each of them gets a model, and what the kernel does
 // between them is done: where the budget or the stage changes in one, the others follow.
 const SETTLE = 60; // milliseconds without a move before the figure is drawn, which takes as long
-const PICTURES = ["matrices", "memory", "model"];
+const PICTURES = { overview: ["matrices", "memory"], memory: ["memory"], matrices: ["matrices"], model: ["model"], plots: ["plots"] };
 const PLACE = /\ue000(\w+)\ue001/g;
 const STATEMENT = /\ue000@(\d+)\.(\d+)(?:,(\d+)\.(\d+))?\ue001/g; // a statement by its stage; or from one to another
 
@@ -81,8 +81,6 @@ function withBytes(entry) {
   return Object.fromEntries(Object.entries(entry).map(([name, part]) => [name, withBytes(part)]));
 }
 
-const textOf = (html) => new DOMParser().parseFromString(html, "text/html").body.textContent;
-
 function filled(template, parts) {
   while (template.search(PLACE) >= 0) template = template.replace(PLACE, (_, name) => parts[name]);
   return template;
@@ -100,7 +98,7 @@ function numbered(html, stages) {
 function addressed(address, whole) {
   const wanted = new URLSearchParams(new URL(address).hash.slice(1).replaceAll("%&", "%25&").replace(/%$/, "%25"));
   const budget = wanted.get("budget") ?? "";
-  const bytes = budget.endsWith("%") ? (whole * Number(budget.slice(0, -1))) / 100 : Number(budget);
+  const bytes = Math.floor(budget.endsWith("%") ? (whole * Number(budget.slice(0, -1))) / 100 + 1e-6 : Number(budget));
   const count = (name) => (/^\d+$/.test(wanted.get(name) ?? "") ? Number(wanted.get(name)) : null);
   return { budget: bytes > 0 ? bytes : null, stage: count("stage"), value: count("value") };
 }
@@ -120,27 +118,31 @@ function figureOf(figure, different, lines, budget, place) {
 async function begin() {
   const overview = await opened("overview");
   const { steps, templates, places, budget: range } = overview;
+  const { frames } = overview.matrices;
   const darkness = matchMedia("(prefers-color-scheme: dark)");
   const theme = () => (darkness.matches ? "dark" : "light");
-  const here = { budget: 0, point: -1, stage: 0, value: 0, playing: false, methods: false };
-  const plotly = runPacked("plotly");
-  let [settling, drawn, bits, mapped, along] = [0, "", -1, -1, []];
+  const here = { budget: 0, point: -1, stage: 0, value: 0, playing: false, methods: false, picture: "" };
+  let [settling, drawn, bits, mapped, along, before, plotly] = [0, "", -1, -1, [], null, null];
 
   const look = { stage: 0, value: 0, theme: theme() };
   const empty = Object.fromEntries([...PARTS, "compared_computed", "compared_kept"].map((name) => [name, NOTHING]));
-  const matrices = modelWith({ ...overview.matrices, ...empty, ...look, rows: 0, zoom: [], budget: 0, dragged: 0, playing: false });
-  const step = { steps: NOTHING, plain: wholeNumbers(overview.plain), computation: 0, budget: 0, playing: false, speed: 1 };
-  const graph = modelWith({ ...overview.model, ...look, ...step, R: NOTHING, S: NOTHING, stages: 0 });
-  const map = { columns: {}, lines: {}, arena: {}, map_colours: "kind", moment: null, zoom: [], budget: 0, playing: false };
-  const memory = modelWith({ ...overview.memory, ...look, ...map });
-  const slider = modelWith({ ...range, value: 0, moving: 0, answered: 0, dragged: 0 });
+  const beside = { zoom: [], budget: 0, playing: false, compact: true, hovered: -1 };
+  const matrices = modelWith({ ...overview.matrices, ...empty, ...look, ...beside, rows: 0, dragged: 0 });
+  const tanks = { steps: NOTHING, plain: wholeNumbers(overview.plain), computation: 0, budget: 0, playing: false, speed: 1 };
+  const graph = modelWith({ ...overview.model, ...look, ...tanks, R: NOTHING, S: NOTHING, stages: 0 });
+  const map = { columns: {}, lines: {}, arena: {}, map_colours: "kind", moment: null };
+  const memory = modelWith({ ...overview.memory, ...look, ...beside, ...map });
+  const slider = modelWith({ ...range, value: 0, moving: 0, answered: 0, dragged: 0, curve: {} }, ({ point }) => setBudget(curve().points[point][0]));
+  const story = modelWith({ html: "", label: "What the step needs and costs" }, pressed);
+  const twice = modelWith({ html: "", label: "What runs twice", hovered: -1 }, ({ value, stage }) => select(stage, value));
   const band = modelWith({ start: 0, end: 0, colour: "", revision: 0 }, clicked);
   const panel = modelWith({ html: "", label: "The selected value, in words" }, ({ value, stage }) => select(stage, value));
-  const bar = modelWith({ stage: 0, stages: 0, playing: false, clocked: true, speed: 1, sentence: "" });
+  const bar = modelWith({ stage: 0, stages: 0, playing: false, clocked: true, speed: 1 });
   const run = modelWith({ drawings: 0, moments: [], duration: 0, ...overview.run });
   const presenter = modelWith({ scene: -1, count: overview.scenes.length, caption: "" }, () => presenter.set("scene", 0));
+  const step = () => steps[lastWithin(steps, here.budget)];
   const curve = () => overview.curves[here.methods ? "every" : "best"];
-  const stages = () => (here.point < 0 ? 1 : overview.matrices.frames[here.point][1]);
+  const stages = () => (here.point < 0 ? 1 : frames[here.point][1]);
 
   function select(stage, value) {
     const inside = (count, most) => Math.max(0, Math.min(most - 1, count));
@@ -151,21 +153,32 @@ async function begin() {
     show();
   }
 
-  // The best schedule for a budget: its matrices at once, the rest when the budget rests.
+  // The best schedule for a budget: its story and its matrices at once, the rest when the budget rests.
   function setBudget(count) {
     here.budget = Math.round(Math.max(range.low, Math.min(range.high, count)));
-    const step = steps[lastWithin(steps, here.budget)];
-    const [budget, share] = [formatBytes(here.budget), ((100 * here.budget) / range.checkpoint_all).toFixed(1)];
-    at("budget-said").textContent = `${budget} · ${share} % of keeping everything`;
-    at("said").textContent = step ? `Best known within ${budget}: ${step[2]}` : filled(overview.unknown, { budget });
-    at("said").dataset.tone = step ? "plain" : "warning";
-    here.point = step ? step[1] : Math.max(here.point, 0); // where nothing fits, the picture stays
+    here.point = step()[1] >= 0 ? step()[1] : Math.max(here.point, 0); // where nothing fits, the picture stays
+    tell();
     bar.set("stages", stages());
     slider.set("value", here.budget);
     for (const model of [matrices, memory, graph]) model.set("budget", here.budget);
-    matrices.set("dragged", Math.max(here.budget, overview.matrices.frames[here.point][0]));
+    matrices.set("dragged", Math.max(here.budget, frames[here.point][0]));
     clearTimeout(settling);
     settling = setTimeout(() => select(null, null), SETTLE);
+  }
+
+  function tell() {
+    const [used, budget] = [frames[here.point][0], here.budget].map(formatBytes);
+    const [count, unit] = used.split(" ");
+    const run = overview.run;
+    const parts = { budget, used: budget.endsWith(` ${unit}`) ? count : used, run: overview.not_run, proof: "" };
+    if (run) parts.run = run.point === here.point ? run.here : run.away;
+    if (run?.point === here.point) parts.proof = run.proof;
+    story.set("html", filled(step()[2], parts));
+  }
+
+  function pressed({ action }) {
+    if (action === "draw") drawRun();
+    else if (action) setBudget(step()[3]);
   }
 
   async function show() {
@@ -177,6 +190,7 @@ async function begin() {
     const [texts, said, which] = chunk[value % overview.chunk];
     along = one.along;
     explain(one, texts, said[which[point]]);
+    repeat(one);
     showBits(one);
     showMap();
     await drawFigure(one);
@@ -195,7 +209,12 @@ async function begin() {
     const said = numbered(filled(templates[here.value], { ...overview.sources, ...one.margins, ...parts, ...one.stages[here.stage], total: one.total }), one.stages);
     const style = overview.colours[theme()];
     panel.set("html", `<div class="remat-panel explain" data-scroll="${here.value}" style="${style}">${said}</div>`);
-    bar.set("sentence", textOf(one.stages[here.stage].sentence));
+  }
+
+  function repeat({ twice: table }) {
+    const row = `<tr data-value="${here.value}"`;
+    const marked = table.replace(row, `${row} aria-current="true" class="selected"`);
+    twice.set("html", `<div class="remat-panel" data-scroll="${here.point}" style="${overview.colours[theme()]}">${marked}</div>`);
   }
 
   async function showBits(one) {
@@ -203,7 +222,7 @@ async function begin() {
     if (at("model").hidden || bits === point) return;
     bits = point;
     graph.set("steps", wholeNumbers(one.steps));
-    const frame = await unpackFrame(overview.matrices.frames[point]);
+    const frame = await unpackFrame(frames[point]);
     if (bits !== point) return;
     graph.set("stages", frame.rows);
     graph.set("S", frame.S);
@@ -220,27 +239,31 @@ async function begin() {
 
   async function drawFigure(one) {
     const place = at("figure");
+    if (at("plots").hidden) return;
     const wanted = `${here.point} ${here.budget} ${theme()} ${here.methods} ${place.clientWidth} ${place.clientHeight}`;
     if (drawn === wanted) return;
     drawn = wanted;
     const different = [...(theme() === "dark" ? one.dark : []), ...(here.methods ? one.methods : [])];
     const { data, layout } = figureOf(one.figure, different, overview.lines, here.budget, place);
-    await plotly;
+    await (plotly ??= runPacked("plotly"));
     await Plotly.react(place, data, layout, { displayModeBar: false });
     at("legend").innerHTML = curve().legend[theme()];
     band.set("colour", overview.matrices.palettes[theme()].cursor);
   }
 
   async function clicked({ trace, point }) {
-    if (trace === overview.timeline) {
-      select((await opened(`point-${here.point}`)).hits[point], null);
-    } else if (curve().points[trace]) setBudget(curve().points[trace][point]);
+    if (trace === overview.timeline) return select((await opened(`point-${here.point}`)).hits[point], null);
+    const points = curve().points.filter(([, , , , strategy]) => strategy === trace);
+    return points[point] && setBudget(points[point][0]);
   }
 
-  // The points of other methods in the trade-off, where the curve has any; a click on one shows the best for its memory.
+  const showCurve = () => slider.set("curve", { ...curve(), marks: curve().marks[theme()] });
+
+  // The points of other methods on the curve, where it has any; a click on one shows the best for its memory.
   function showMethods(on) {
     here.methods = on;
     at("methods").setAttribute("aria-pressed", String(on));
+    showCurve();
     show();
   }
 
@@ -251,55 +274,55 @@ async function begin() {
 
   function remember() {
     if (EMBEDDED) return;
-    const share = ((100 * here.budget) / range.checkpoint_all).toFixed(3);
+    const share = (Math.ceil((1e5 * here.budget) / range.keep_all) / 1000).toFixed(3); // up: no budget is read as a smaller one
     history.replaceState(null, "", `#budget=${share}%25&stage=${here.stage}&value=${here.value}`);
   }
 
+  // What an address does not say is as it was, and at first as the page was saved.
   function lookThere(address) {
-    const { budget, stage, value } = addressed(address, range.checkpoint_all);
-    setBudget(budget ?? (here.budget || steps[Math.floor(steps.length / 3)][0]));
-    const first = stage === null && value === null ? overview.first[here.point] : null;
-    select(...(first ?? [stage, value]));
+    const { budget, stage, value } = addressed(address, range.keep_all);
+    const saved = here.point < 0 && budget === null ? overview.begin : [null, null, null];
+    setBudget(budget ?? saved[0] ?? (here.budget || (overview.run ?? { peak: frames[Math.floor(frames.length / 3)][0] }).peak));
+    const wanted = [stage ?? saved[1], value ?? saved[2]];
+    select(...(wanted.every((count) => count === null) ? overview.first[here.point] : wanted));
   }
 
   function retheme() {
     document.body.classList.add("remat-explorer");
     document.body.classList.toggle("dark", theme() === "dark");
     for (const model of [matrices, memory, graph]) model.set("theme", theme());
+    showCurve();
     show();
   }
 
-  // What was measured, and its line, which draws itself where it is on the screen.
-  function showProof() {
-    at("proof").hidden = false;
-    at("proof").querySelector("b").textContent = overview.run.proof;
-    at("draw").title = `Draws the measured line over the prediction, ${overview.run.pace}`;
-    if (here.point === overview.run.point) run.set("drawings", 1);
-  }
-
-  // A scene of the presentation; what it does not name stays.
+  // A scene of the presentation; what it does not name stays, and after the last one all is as it was.
   function enter() {
     const scene = overview.scenes[presenter.get("scene")];
     presenter.set("caption", scene?.caption ?? "");
     play(false);
+    before ??= { ...here };
+    const { budget, picture, stage, value } = scene ?? before;
+    if (!scene) before = null;
+    if (budget !== null) setBudget(budget);
+    if (picture in PICTURES) showPicture(picture);
+    select(stage, value);
     if (!scene) return;
-    if (scene.budget !== null) setBudget(scene.budget);
-    if (scene.picture !== null && scene.picture !== "case") showPicture(scene.picture);
-    select(scene.stage, scene.value);
     if (scene.draw) drawRun();
     if (scene.play) play(true);
   }
 
+  // The measured line draws itself in the plots.
   function drawRun() {
     if (here.point !== overview.run.point) setBudget(overview.run.peak);
+    showPicture("plots");
     run.set("drawings", run.get("drawings") + 1);
   }
 
   function showPicture(name) {
-    for (const other of PICTURES) {
-      at(other).hidden = other !== name;
-      at(`show-${other}`).setAttribute("aria-pressed", String(other === name));
-    }
+    here.picture = name;
+    for (const other of Object.keys(PICTURES)) at(`show-${other}`).setAttribute("aria-pressed", String(other === name));
+    for (const place of ["matrices", "memory", "model", "plots"]) at(place).hidden = !PICTURES[name].includes(place);
+    for (const model of [matrices, memory]) model.set("compact", name === "overview");
     play(false);
     bar.set("clocked", name !== "model"); // it goes by computations
     show();
@@ -328,7 +351,8 @@ async function begin() {
   for (const model of [matrices, graph]) model.on("change:folded", () => fold(model.get("folded")));
   matrices.on("change:zoom", () => memory.set("zoom", matrices.get("zoom")));
   memory.on("change:zoom", () => matrices.set("zoom", memory.get("zoom")));
-  for (const name of PICTURES) at(`show-${name}`).addEventListener("click", () => showPicture(name));
+  twice.on("change:hovered", () => [matrices, memory].forEach((model) => model.set("hovered", twice.get("hovered"))));
+  for (const name of Object.keys(PICTURES)) at(`show-${name}`).addEventListener("click", () => showPicture(name));
   at("copy").hidden = EMBEDDED;
   at("copy").addEventListener("click", async () => {
     await navigator.clipboard.writeText(location.href);
@@ -337,23 +361,21 @@ async function begin() {
   at("methods").hidden = !overview.curves.every;
   [at("methods").textContent, at("methods").title] = overview.curves.words;
   at("methods").addEventListener("click", () => showMethods(!here.methods));
-  at("draw").addEventListener("click", drawRun);
   presenter.on("change:scene", enter);
   darkness.addEventListener("change", retheme);
   // not where the page is now: it may have remembered a point since
   addEventListener("hashchange", ({ newURL }) => lookThere(newURL));
 
   retheme();
-  const modules = { budget: slider, bar, matrices, memory, model: graph, panel, band, run, presenter };
-  for (const [name, model] of Object.entries(modules)) {
-    MODULES[name].initialize?.({ model });
-    MODULES[name].render({ model, el: at(name === "run" ? "proof" : name) });
+  const models = { curve: slider, bar, matrices, memory, model: graph, panel, band, run, presenter, story, twice };
+  for (const [place, model] of Object.entries(models)) {
+    const module = MODULES[["story", "twice"].includes(place) ? "panel" : place];
+    module.initialize?.({ model });
+    module.render({ model, el: at(place) });
   }
   lookThere(location.href);
-  if (overview.run) showProof();
-  showPicture("matrices");
+  showPicture("overview");
   new ResizeObserver(() => show()).observe(at("figure"));
-  await plotly;
   document.body.dataset.ready = "yes";
 }
 

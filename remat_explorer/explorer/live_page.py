@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from remat_explorer.documents import write_text
 from remat_explorer.entry_checks import require_arguments
-from remat_explorer.explorer.budget_view import BudgetSlider
+from remat_explorer.explorer.curve import CurveSlider
 from remat_explorer.explorer.matrices import Matrices
 from remat_explorer.explorer.memory_view import MemoryMap
 from remat_explorer.explorer.model_view import ModelGraph
-from remat_explorer.explorer.recording import Recording
+from remat_explorer.explorer.recording import NOWHERE, Begin, Recording
 from remat_explorer.explorer.scrubber import StageBar
 from remat_explorer.explorer.work.scenes import Scene
 from remat_explorer.permissions import Permissions
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 EXPORT = re.compile(r"^export default (\{[^}]*\});$", re.MULTILINE)
 OWN = ("drawing_tools.js", "matrix_frames.js", "live_page.js")
-HEIGHT = 1000  # pixels of the page's frame in a notebook
+HEIGHT = 800  # pixels of the page's frame in a notebook
 STYLES = (
     "app.css",
-    "budget_view.css",
+    "curve.css",
     "scrubber.css",
     "matrices.css",
     "memory_view.css",
@@ -115,12 +115,13 @@ def live_page(
     permissions: Permissions | None = None,
     measurement: Measurement | None = None,
     scenes: Sequence[Scene] | None = None,
+    begin: Begin | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> LivePage:
     """A page in which a trade-off curve is explored without Python and without a network.
 
-    The budget slider, the matrices, the memory map, the timeline, the curve, the model and the explanations work
-    as in the explorer, on the schedules that were computed.
+    The story, the curve, the pictures, what runs twice and the explanations work as in the explorer, on the schedules
+    that were computed.
 
     Args:
         shown: the curve, as `remat_explorer.sweep` gives it; of a solution, it and the schedule that keeps everything.
@@ -128,6 +129,8 @@ def live_page(
         measurement: a `remat_explorer.runtime.Measurement` of one of these schedules, which is shown with it.
         scenes: what the button Present shows; None for usual ones. Panels other than the explanation are not on the
             page, and what a scene executes is what was measured.
+        begin: budget in bytes, stage and value that it opens at, unless its address names others; None for a part that
+            it chooses. Of a solution it is by default the budget.
         on_progress: called with how many of its parts are there, and how many there will be.
     """
     require_arguments(live_page, locals())
@@ -137,7 +140,9 @@ def live_page(
     if not frontier.points:
         frontier = extend_frontier(frontier.graph, frontier, [keep_all])
     smallest, peak = minimum_budget(frontier.graph), keep_all.peak
-    recording = Recording(frontier, smallest, peak, permissions=permissions, measurement=measurement)
+    if begin is None:
+        begin = (shown.budget, None, None) if isinstance(shown, Solution) else NOWHERE
+    recording = Recording(frontier, smallest, peak, permissions=permissions, measurement=measurement, begin=begin)
     documents: dict[str, Any] = {"overview": recording.overview() | {"scenes": recording.presented.scenes(scenes)}}
     total = 2 * len(recording.shown) + recording.chunks
     parts = chain(
@@ -175,7 +180,7 @@ def _page_text(title: str, documents: dict[str, Any]) -> str:
 def page_script() -> str:
     """The widgets' modules, each in a room of its own, and the page's own script, which has the last room."""
     modules = {
-        "budget": BudgetSlider.module,
+        "curve": CurveSlider.module,
         "bar": StageBar.module,
         "matrices": Matrices.module,
         "memory": MemoryMap.module,

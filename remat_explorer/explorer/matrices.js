@@ -239,6 +239,7 @@ function listenToEdits({ model, root, views }, edits) {
 const CELLS = ["runs", "R", "S", "U", "compared_computed", "compared_kept", "in_vain", "rows", "operations", "values", "kinds"];
 const PATIENCE = 1000; // milliseconds for the kernel to show what was let go
 const SHOWN = ["blocks", "folded", "editing", "zoom", "found", "budget", "largest", "resident", "colouring"];
+const COUNTS = 18; // pixels beside R for how much each stage computes again
 
 function render({ model: kept, el }) {
   const { root, views, tip, live, buttons } = build();
@@ -259,16 +260,17 @@ function render({ model: kept, el }) {
   const box = (view) => ({
     left: MARGIN.left,
     top: head,
-    width: view.across - MARGIN.left - MARGIN.right,
+    width: view.across - MARGIN.left - MARGIN.right - (view.name === "R" ? COUNTS : 0),
     height: view.down - head - foot,
     foot: view.down,
   });
   const isOnScreen = () => root.isConnected && views[0].across > 0;
+  const seen = () => views.filter(({ across }) => across > 0); // beside another picture U is hidden
 
   function drawCursor() {
     const ratio = sharpness(root);
     const [stage, value, colours] = [model.get("stage"), model.get("value"), palette()];
-    for (const view of views) {
+    for (const view of seen()) {
       const context = view.overlay.getContext("2d");
       context.setTransform(ratio, 0, 0, ratio, 0, 0);
       context.clearRect(0, 0, view.overlay.width, view.overlay.height);
@@ -316,10 +318,10 @@ function render({ model: kept, el }) {
     arrange();
     const marked = new Set(model.get("found"));
     head = noFolding(model, data) ? MARGIN.top : MARGIN.top + STRIP;
-    foot = data.rows ? footOf(views[0].cells.getContext("2d"), views.map((view) => [shown[view.name], box(view).width])) : MARGIN.bottom;
-    for (const view of views) {
+    foot = data.rows ? footOf(views[0].cells.getContext("2d"), seen().map((view) => [shown[view.name], box(view).width])) : MARGIN.bottom;
+    for (const view of seen()) {
       const [panel, area, context] = [shown[view.name], box(view), view.cells.getContext("2d", { willReadFrequently: true })];
-      const [width, height] = [(area.width + MARGIN.left + MARGIN.right) * ratio, area.foot * ratio].map(Math.round);
+      const [width, height] = [view.across * ratio, area.foot * ratio].map(Math.round);
       for (const canvas of [view.cells, view.overlay])
         if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
       context.setTransform(1, 0, 0, 1, 0, 0);
@@ -328,18 +330,20 @@ function render({ model: kept, el }) {
       context.setTransform(ratio, 0, 0, ratio, 0, 0);
       axes(context, panel, part, palette(), area, marked);
       paint(context, panel, part, palette(), area, ratio);
+      if (view.name === "R") drawAgain(context, model, panel, part, data, palette(), area);
       if (panel.near && model.get("budget")) outlines(context, panel, part, palette(), area);
       if (folding) drawFolds(context, panel, part, folding, palette(), area);
       if (marked.size) tint(context, panel, palette(), area, marked);
     }
-    folds.show(views, shown, box);
-    for (const view of views) {
+    folds.show(seen(), shown, box);
+    for (const view of seen()) {
       const explained = data.rows ? legend(view.name, palette(), model, data.comparedR !== null, folding !== null) : "";
       if (view.explained !== explained) view.legend.innerHTML = view.explained = explained;
     }
     const [top, bottom] = [part.rows[0], part.rows[part.rows.length - 1]];
-    views[0].subtitle.textContent = part.whole ? views[0].title : `computed in stages ${top}–${bottom} of ${data.rows}`;
-    for (const view of views.slice(1)) view.subtitle.textContent = view.title;
+    const named = model.get("compact") && part.whole;
+    for (const view of views) view.subtitle.replaceChildren(...(named ? colourWords(view.name, palette(), data.comparedR !== null) : [view.title]));
+    if (!part.whole) views[0].subtitle.textContent = `computed in stages ${top}–${bottom} of ${data.rows}`;
     buttons.whole.disabled = buttons.out.disabled = part.whole;
     Object.assign(root.dataset, { rows: data.rows, foot, zoom: model.get("zoom"), compared: Boolean(data.comparedR), colouring: model.get("colouring"), folded: folding ? folding.chosen : "" });
     drawCursor();
@@ -367,6 +371,17 @@ function render({ model: kept, el }) {
       if (isOnScreen()) draw();
       else redraw();
     });
+  }
+
+  function compress() {
+    root.dataset.compact = Boolean(model.get("compact"));
+    redraw();
+  }
+
+  function pointed() {
+    const value = model.get("hovered");
+    hovered = value >= 0 ? { stage: model.get("stage"), value } : null;
+    drawCursor();
   }
 
   const redraw = whenSeen(root, () => {
@@ -438,13 +453,15 @@ function render({ model: kept, el }) {
   for (const name of SHOWN) model.on(`change:${name}`, () => changed(false));
   model.on("change:frames", curve.load);
   model.on("change:dragged", drag);
+  model.on("change:compact", compress);
+  model.on("change:hovered", pointed);
   for (const name of ["stage", "value"]) model.on(`change:${name}`, () => waiting || drawCursor());
   const sizes = new ResizeObserver(() => redraw());
   for (const view of views) sizes.observe(view.frame);
   const themes = new MutationObserver(checkTheme);
   themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
   checkTheme();
-  redraw();
+  compress();
   curve.load().then(drag);
   return () => {
     sizes.disconnect();

@@ -19,7 +19,7 @@ from remat_explorer.explanations import kinds_in, kinds_of_codes, label_of
 from remat_explorer.explorer.page_widget import PageWidget, pull_traits, push_traits
 from remat_explorer.explorer.state.edited_schedule import EditedSchedule, why_not_editable
 from remat_explorer.explorer.state.navigation import scroll_to
-from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.state.state import WITH_MATRICES, State
 from remat_explorer.explorer.work.editing import (
     apply_edit,
     begin_editing,
@@ -151,7 +151,9 @@ class MatrixView:
 
     def _switch(self, change: Any = None) -> None:
         self.widget.colouring = self._state.colouring
-        self.widget.layout.display = None if self._state.picture == "matrices" else "none"
+        picture = self._state.picture
+        self.widget.compact = picture == "overview"
+        self.widget.layout.display = None if picture in WITH_MATRICES else "none"
 
     def _take(self, change: Any) -> None:
         pull_traits(self._state, self.widget, BOTH_WAYS)
@@ -222,6 +224,8 @@ class Matrices(PageWidget):
         no_editing: why schedules of this graph cannot be edited, or "".
         in_vain: bits like S, of what a person keeps though nobody reads it there.
         fixed: values that are always, or never, kept.
+        compact: whether R and S stand alone, beside another picture, without tools and legends.
+        hovered: the value that is pointed at in a list of the page, or -1.
         kinds: of implementations, the default one first: label, colour on light ground, colour on dark ground.
     """
 
@@ -256,6 +260,8 @@ class Matrices(PageWidget):
     no_editing = t.Unicode("").tag(sync=True)
     in_vain = t.Bytes(b"").tag(sync=True)
     fixed = t.List(t.Int(), []).tag(sync=True)
+    compact = t.Bool(False).tag(sync=True)
+    hovered = t.Int(-1).tag(sync=True)
 
 
 @dataclass(frozen=True)

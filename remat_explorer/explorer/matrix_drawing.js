@@ -293,6 +293,39 @@ function raster(panel, part, width, height, ratio) {
   return levels;
 }
 
+// What is computed again, large enough to be found in any matrix, and beside it how much of it there is in each stage.
+const LEAST_AGAIN = 6; // pixels
+const AGAIN = 3; // the kind of such a computation
+
+function drawAgain(context, model, panel, part, data, palette, box) {
+  if (data.comparedR || waysShown(model, data)) return;
+  const counts = new Uint32Array(part.rows.length);
+  const [across, down] = [box.width / panel.ids.length, box.height / part.rows.length];
+  const [wide, high] = [Math.max(across, LEAST_AGAIN), Math.max(down, LEAST_AGAIN)];
+  context.fillStyle = palette.recompute;
+  const cell = (row, column) => {
+    const left = Math.max(box.left, Math.min(box.left + box.width - wide, box.left + (column + 0.5) * across - wide / 2));
+    const top = Math.max(box.top, Math.min(box.top + box.height - high, box.top + (row + 0.5) * down - high / 2));
+    if (across < LEAST_AGAIN || down < LEAST_AGAIN) context.fillRect(left, top, wide, high);
+    counts[row] += 1;
+  };
+  if (panel.folded) eachFoldedAgain(panel, part, cell);
+  else {
+    const { starts, columns } = data.computations;
+    part.rows.forEach((t, row) => {
+      for (let i = starts[t]; i < (starts[t + 1] ?? 0); i++) {
+        const column = (data.codes[i] & 3) === AGAIN ? panel.at(columns[i]) : -1;
+        if (column >= 0) cell(row, column);
+      }
+    });
+  }
+  const most = counts.reduce((a, b) => Math.max(a, b), 0);
+  const least = Math.max(down, 1.5);
+  counts.forEach((count, row) => {
+    if (count) context.fillRect(box.left + box.width + 4, box.top + (row + 0.5) * down - least / 2, 2 + (10 * count) / most, least);
+  });
+}
+
 const known = new Uint32Array(65536); // the colours of the levels met so far; 0, which is transparent, is not yet
 
 function paint(context, panel, part, palette, box, ratio) {

@@ -411,3 +411,13 @@ function drawDifferences(context, panel, part, folding, palette, box) {
   context.fillStyle = palette.ink;
   context.fill(edged);
 }
+
+// The cells of a folded R in which some copy is computed again, as `say(row, column)`.
+function eachFoldedAgain({ folded: { cells, width }, places, ids, rowOf }, { rows }, say) {
+  rows.forEach((t, row) => {
+    for (let column = 0; column < ids.length; column++) {
+      const level = cells[rowOf(t) * width + places.at[ids[column]]];
+      if (level >= OWN && ((level >> 8) & 15) === AGAIN) say(row, column);
+    }
+  });
+}

@@ -32,7 +32,7 @@ class MeasuredRunView:
         state.observe(self._draw_again, "drawings")
 
     def _draw(self, change: Any) -> None:
-        if change["new"] is not None:
+        if change["new"] is not None and change["new"].is_timed:
             self._state.drawings += 1
 
     def _draw_again(self, change: Any) -> None:

@@ -241,6 +241,8 @@ function spaceOf(model, data, width, height) {
     if (data.begin[i] < to && data.end[i] > from) top = Math.max(top, data.offset[i] + data.bytes[i]);
   for (const line of [data.predicted, data.measured])
     for (let c = from; c < Math.min(to, line.length); c++) top = Math.max(top, line[c]);
+  const plain = model.get("compact") ? (model.get("plain") ?? []).slice(first, last + 1) : [];
+  top = plain.reduce((most, bytes) => Math.max(most, bytes), top);
   const budgetFits = budget > 0 && budget <= BUDGET_SEEN * top;
   if (budgetFits) top = Math.max(top, budget);
   const stripped = data.residentIsLow && resident > MUCH * top && resident < top;
@@ -395,6 +397,7 @@ function drawLines(context, model, data, space, colours) {
       steps(context, data.measured, space);
     }
   }
+  if (model.get("compact")) drawPlain(context, model, data, space, colours);
   if (space.budgetFits) {
     Object.assign(context, { strokeStyle: colours.budget, lineWidth: 1.5 });
     context.setLineDash([6, 4]);
@@ -402,8 +405,40 @@ function drawLines(context, model, data, space, colours) {
     context.moveTo(space.left, space.y(model.get("budget")));
     context.lineTo(space.left + space.width, space.y(model.get("budget")));
     context.stroke();
+    if (model.get("compact")) label(context, `budget ${formatBytes(model.get("budget"))}`, space.left + 6, space.y(model.get("budget")) - 3, colours);
   }
   context.restore();
+}
+
+// Words beside what they name.
+function label(context, text, x, y, colours) {
+  context.setLineDash([]);
+  Object.assign(context, { font: `11px ${FONT}`, textAlign: "left", textBaseline: "bottom", strokeStyle: colours.empty, lineWidth: 3, fillStyle: colours.ink });
+  context.strokeText(text, x, y);
+  context.fillText(text, x, y);
+}
+
+// The outline of keeping everything, stage by stage.
+function drawPlain(context, model, data, space, colours) {
+  const plain = model.get("plain") ?? [];
+  if (plain.length !== data.stages) return;
+  Object.assign(context, { strokeStyle: colours.predicted, lineWidth: 1 });
+  context.setLineDash([1, 3]);
+  context.beginPath();
+  let highest = space.first;
+  for (let stage = space.first; stage <= space.last; stage++) {
+    const [from, to] = [space.x(data.starts[stage]), space.x(data.starts[stage + 1])];
+    if (stage === space.first) context.moveTo(from, space.y(plain[stage]));
+    context.lineTo(from, space.y(plain[stage]));
+    context.lineTo(to, space.y(plain[stage]));
+    if (plain[stage] > plain[highest]) highest = stage;
+  }
+  context.stroke();
+  const text = "keep everything";
+  const at = space.x(data.starts[highest + 1]) + 6;
+  context.font = `11px ${FONT}`;
+  const fits = at + context.measureText(text).width < space.left + space.width;
+  label(context, text, fits ? at : space.x(data.starts[highest]) - context.measureText(text).width - 6, space.y(plain[highest]) + 12, colours);
 }
 
 // Multiples of a power of two of bytes, at most about six.

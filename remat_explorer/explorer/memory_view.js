@@ -69,8 +69,7 @@ function mapLegend(parts, model, data, space, colours, moments) {
   if (moments) {
     [colours.only_first, colours.both, colours.only_second].forEach((colour, i) => entry({ background: colour }, moments.words[i]));
   } else if (model.get("map_colours") === "kind") {
-    const words = { recomputed: "computed again" };
-    model.get("kinds").forEach((kind, i) => data.kind?.includes(i) && entry({ background: colours.kinds[i] }, words[kind] ?? kind));
+    model.get("kinds").forEach((kind, i) => data.kind?.includes(i) && entry({ background: colours.kinds[i] }, KIND_WORDS[kind] ?? kind));
   } else {
     data.groups.slice(0, GROUPS_NAMED).forEach((name, i) => entry({ background: groupColour(colours, i) }, name));
     if (data.groups.length > GROUPS_NAMED) made.push(element("span", "", `… ${data.groups.length} in all, colours repeat`));
@@ -82,6 +81,17 @@ function mapLegend(parts, model, data, space, colours, moments) {
   parts.legend.replaceChildren(...made);
 }
 
+// What colours mean, said in the heading, where there is no legend.
+function mapWords(model, data, colours, moments) {
+  const word = (text, colour) => Object.assign(element("u", "", text), { style: `--mark: ${colour}` });
+  if (!data.count) return [];
+  const named = moments
+    ? [colours.only_first, colours.both, colours.only_second].map((colour, i) => word(moments.words[i], colour))
+    : model.get("kinds").flatMap((kind, i) => (data.kind.includes(i) && kind !== "resident" ? [word(KIND_WORDS[kind] ?? kind, colours.kinds[i])] : []));
+  return named;
+}
+
+const KIND_WORDS = { recomputed: "computed again", temporaries: "in use for a moment" };
 const GROUPS_NAMED = 9;
 
 // Pointer and keys of the map.
@@ -195,7 +205,7 @@ function listenToMapKeys({ model, frame, data, select, scale, zoomWhole, isZoome
 
 // The memory map on a canvas, its cursor on another. Hover never asks the kernel; clicks and keys set the traits.
 const PLAN = ["columns", "lines", "names", "arena"];
-const LOOKS = ["map_colours", "theme", "budget", "zoom", "moment", "other", "resident", "folded"];
+const LOOKS = ["compact", "plain", "map_colours", "theme", "budget", "zoom", "moment", "other", "resident", "folded"];
 
 function render({ model, el }) {
   const parts = buildMap();
@@ -230,6 +240,7 @@ function render({ model, el }) {
   }
 
   function draw() {
+    root.dataset.compact = Boolean(model.get("compact"));
     compare();
     const ratio = sharpness(frame);
     const [width, height] = [frame.clientWidth, frame.clientHeight];
@@ -253,7 +264,9 @@ function render({ model, el }) {
       drawNames(context, data, named.filter(({ i }) => !(space.strip && data.value[i] === RESIDENT)));
     }
     mapLegend(parts, model, data, space, colours(), moments);
-    parts.words.textContent = data.count ? model.get("arena").words : "";
+    const compact = Boolean(model.get("compact"));
+    if (compact) parts.words.replaceChildren(...mapWords(model, data, colours(), moments));
+    else parts.words.textContent = data.count ? model.get("arena").words : "";
     for (const name of ["kind", "layer"]) buttons[name].setAttribute("aria-pressed", String(model.get("map_colours") === name));
     const folded = model.get("folded");
     frame.setAttribute("aria-label", `Memory map: time across, bytes up${folded.length ? `; ${UNFOLDED_WORDS}` : ""}. ${MAP_KEYS}`);
@@ -371,6 +384,10 @@ function render({ model, el }) {
   for (const name of PLAN) model.on(`change:${name}`, () => changed(true));
   for (const name of LOOKS) model.on(`change:${name}`, () => changed(false));
   for (const name of ["stage", "value"]) model.on(`change:${name}`, moved);
+  model.on("change:hovered", () => {
+    hovered = data.rectanglesOf(model.get("hovered"))[0] ?? -1;
+    drawCursor();
+  });
   const sizes = new ResizeObserver(redraw);
   sizes.observe(frame);
   redraw();

@@ -14,7 +14,7 @@ import traitlets as t
 
 from remat_explorer.explanations import alive_at
 from remat_explorer.explorer.page_widget import PageWidget, pull_traits, push_traits
-from remat_explorer.explorer.state.state import BUDGETS, State
+from remat_explorer.explorer.state.state import BUDGETS, WITH_MAP, State
 from remat_explorer.figures import DARK, KINDS, LIGHT, Palette, Piece, layers_of, pieces_of
 from remat_explorer.graph import Graph
 from remat_explorer.offsets import Arena
@@ -49,9 +49,10 @@ class MemoryView:
 
     def _show(self, change: Any = None) -> None:
         state, widget = self._state, self.widget
-        widget.layout.display = None if state.picture == "memory" else "none"
+        widget.compact = state.picture == "overview"
+        widget.layout.display = None if state.picture in WITH_MAP else "none"
         plan, arena = state.plan, state.arena
-        if state.picture != "memory":
+        if state.picture not in WITH_MAP:
             return
         with widget.hold_sync():
             if plan is None or arena is None:
@@ -60,6 +61,7 @@ class MemoryView:
                 if self._named is not plan.graph:
                     self._named = plan.graph
                     widget.names, widget.resident = map_names(plan.graph), plan.graph.resident_bytes
+                    widget.plain = peaks_of_stages(Plan.of(checkpoint_all(plan.graph)))
                 measured = state.measurement.during if state.measurement is not None else None
                 widget.columns, widget.lines = map_columns(plan, arena), map_lines(plan, measured)
                 widget.arena = {"size": arena.size, "bound": arena.bound, "words": describe_arena(arena)}
@@ -67,14 +69,14 @@ class MemoryView:
             self._compare()
 
     def _follow(self, change: Any = None) -> None:
-        if self._state.picture == "memory":
+        if self._state.picture in WITH_MAP:
             self.widget.budget = self._state.shown_budget
             push_traits(self._state, self.widget, FOLLOWED)
 
     def _compare(self, change: Any = None) -> None:
         """While peaks are compared, the page knows what the other schedule holds: the pinned one, or keeping all."""
         state, other = self._state, None
-        if state.picture != "memory":
+        if state.picture not in WITH_MAP:
             return
         if state.moment == "peaks" and state.schedule is not None:
             if state.other is not None and state.other.plan is not None:
@@ -88,7 +90,7 @@ class MemoryView:
         self._other = other
 
     def _take(self, change: Any) -> None:
-        if self._state.picture == "memory":
+        if self._state.picture in WITH_MAP:
             pull_traits(self._state, self.widget, BOTH_WAYS)
 
     def _asked(self, widget: Any, content: dict[str, Any], buffers: Any) -> None:
@@ -153,6 +155,17 @@ def map_lines(plan: Plan, measured: np.ndarray | None = None) -> dict[str, list[
         "starts": np.searchsorted(stages, np.arange(last + 1)).tolist(),
         "measured": [] if measured is None else np.asarray(measured)[computes].tolist(),
     }
+
+
+def peaks_of_stages(plan: Plan) -> list[int]:
+    """The most that is in memory in each stage of a plan, bytes.
+
+    >>> from remat_explorer.instances import linear
+    >>> peaks_of_stages(Plan.of(checkpoint_all(linear(2))))
+    [1, 2, 3, 4, 3]
+    """
+    line = plan.timeline
+    return np.maximum.reduceat(line.during, np.searchsorted(line.stage, np.arange(line.stage[-1] + 1))).tolist()
 
 
 def describe_arena(arena: Arena) -> str:
@@ -260,6 +273,9 @@ class MemoryMap(PageWidget):
         map_colours: whether colours tell kinds or layers.
         moment: a stage, "peaks", or None: what the selected stage's memory is compared with.
         other: what `peak_of_other` says, while peaks are compared; empty otherwise.
+        plain: what `peaks_of_stages` says of keeping everything: the outline over the map.
+        compact: whether the map stands beside another picture, without tools and legends.
+        hovered: the value that is pointed at in a list of the page, or -1.
         folded: numbers of the repeated blocks that are folded elsewhere; where there are any, the map says why it has
             all copies.
     """
@@ -284,3 +300,6 @@ class MemoryMap(PageWidget):
     found = t.List(t.Int(), []).tag(sync=True)
     playing = t.Bool(False).tag(sync=True)
     theme = t.Unicode("light").tag(sync=True)
+    plain = t.List(t.Int(), []).tag(sync=True)
+    compact = t.Bool(False).tag(sync=True)
+    hovered = t.Int(-1).tag(sync=True)

@@ -1,4 +1,4 @@
-"""Trade-off and memory timeline: the one plotly figure of the explorer, which a reload of the page leaves alive.
+"""The picture of plots: trade-off and memory timeline, one plotly figure, which a reload of the page leaves alive.
 
 In: plotly traces and a layout, and a lock that is held whenever the figure changes. Out: a widget (`live_figure`), and
 a `Canvas` that draws further traces and layouts on it and sends only what has changed. `PlotsView` draws the state.
@@ -19,7 +19,9 @@ a `Canvas` that draws further traces and layouts on it and sends only what has c
 from __future__ import annotations
 
 import base64
+import importlib
 import itertools
+import sys
 import threading
 import zlib
 from collections.abc import Callable, Sequence
@@ -36,19 +38,13 @@ import traitlets
 import traitlets as t
 
 from remat_explorer.explorer.page_widget import PageWidget, close_widgets, with_late_connection
-from remat_explorer.explorer.plots_figure import (
-    FIXED,
-    OTHER_METHODS,
-    OTHER_METHODS_MEAN,
-    PlotsScene,
-    legend_html,
-    sketch_html,
-)
+from remat_explorer.explorer.plots_figure import FIXED, PlotsScene, legend_html
 from remat_explorer.explorer.state.state import BUDGETS, State
-from remat_explorer.explorer.work.screen import choose_next_point, choose_solution
+from remat_explorer.explorer.work.screen import choose_solution
 from remat_explorer.figures import PLACES
 from remat_explorer.figures.palette import palette
 
+WAITING = "The plots are being drawn."
 LATER = Path(__file__).parent / "plotly_later.js"
 Trace = dict[str, Any]
 SHOWN = ["schedule", "solution", "measurement", "shown_budget", "theme", "other", "frontier", "methods"]
@@ -61,35 +57,16 @@ class PlotsView:
         self._state, self._scene = state, PlotsScene()
         self._canvas: Canvas | None = None
         self._drawn: tuple[Any, ...] = ()
-        self._marks = w.HTML(layout=w.Layout(flex="1 1 0", min_width="0"))
-        self.less = self._step("chevron-left", "less", -1)
-        self.more = self._step("chevron-right", "more", 1)
-        self.methods = w.ToggleButton(
-            description=OTHER_METHODS,
-            tooltip=OTHER_METHODS_MEAN,
-            layout=w.Layout(width="auto", flex="0 0 auto"),
-        )
-        self.methods.observe(lambda change: setattr(state, "methods", change["new"]), "value")
-        row = w.HBox([self._marks, self.methods, self.less, self.more])
-        row.add_class("remat-stacking")
-        # The first touch of plotly costs seconds, so the figure comes with the first schedule, a sketch ahead of it.
-        self.sketch = w.HTML().add_class("remat-before")
-        self._place = w.Box([self.sketch]).add_class("remat-figure")
+        self._marks = w.HTML().add_class("remat-stacking")
+        self._place = w.Box([w.Label(WAITING)]).add_class("remat-figure")
         self.page = PlotsPage(self._click, self._again, self._arrived)
-        self._waits = True
+        self._importing: threading.Thread | None = None
         self._replaced: list[Any] = []  # figures that the page has missed
-        self.widget = w.VBox([row, self._place, self.page])
+        self.widget = w.VBox([self._marks, self._place, self.page])
         self.widget.add_class("remat-plots")
-        state.observe(self._draw, [*SHOWN, *BUDGETS])
+        state.observe(self._draw, [*SHOWN, *BUDGETS, "picture"])
         state.observe(self._move, "stage")
         self._draw()
-
-    def _step(self, icon: str, amount: str, by: int) -> w.Button:
-        """A button for those who cannot click on the points."""
-        hint = f"Choose the next point of the trade-off curve, with {amount} memory"
-        button = w.Button(icon=icon, tooltip=hint, layout=w.Layout(width="26px", flex="0 0 auto", padding="0"))
-        button.on_click(lambda _: choose_next_point(self._state, by))
-        return button
 
     @property
     def figure(self) -> Any:
@@ -97,16 +74,19 @@ class PlotsView:
         return self._canvas.figure if self._canvas else None
 
     def _draw(self, change: Any = None) -> None:
-        self.methods.value = self._state.methods
+        self.widget.layout.display = None if self._state.picture == "plots" else "none"
         shown = tuple(getattr(self._state, name) for name in SHOWN)
         same = len(self._drawn) == len(shown) and all(a is b for a, b in zip(self._drawn, shown, strict=True))
-        if self._state.plan is None or same:  # of traits that change at once each one is announced
+        if (
+            self._state.picture != "plots" or self._state.plan is None or same
+        ):  # of traits that change at once each one is announced
+            return
+        if "plotly.graph_objects" not in sys.modules:
+            self._import_plotly()
             return
         self._drawn = shown
         self._marks.value = legend_html(self._state.frontier, self._state.theme, not self._state.methods)
         traces, layout = self._scene.compose(self._state)
-        if self._waits:
-            self.sketch.value = sketch_html(traces, layout)
         if self._canvas is None:
             self._put(Canvas(traces, layout, FIXED, self._state.lock))
         else:
@@ -115,17 +95,28 @@ class PlotsView:
         self.page.colour = palette(self._state.theme).cursor
         self._move()
 
+    def _import_plotly(self) -> None:
+        """The first touch of plotly costs seconds, during which nobody should have to wait for the kernel."""
+        if self._importing is None:
+            self._importing = threading.Thread(target=self._import, name="remat-plotly", daemon=True)
+            self._importing.start()
+
+    def _import(self) -> None:
+        importlib.import_module("plotly.graph_objects")
+        with self._state.lock:
+            if self._place.comm is not None:  # else it was closed meanwhile
+                self._draw()
+
     def _put(self, canvas: Canvas) -> None:
         self._canvas = canvas
-        self._place.children = (self.sketch, canvas.figure)
+        self._place.children = (canvas.figure,)
         self.page.revision = canvas.revision
 
     def _arrived(self) -> None:
-        """Plotly's figure is on the screen, which the sketch stood in for.
+        """The figure is on the screen, and those that it replaces end.
 
-        Those that it replaces end now: what is still loaded would answer a kernel that knows it no more.
+        What is still loaded would answer a kernel that knows it no more.
         """
-        self._waits, self.sketch.value = False, ""
         while self._replaced:
             close_widgets(self._replaced.pop())
 

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from remat_explorer.explanations import Explanation, explain_value, lives_of
+from remat_explorer.explorer.controls import OTHER_METHODS
+from remat_explorer.explorer.curve import curve_of, points_on_curve
 from remat_explorer.explorer.panels.explain_panel import StatementNumbers, life_strip, reason_parts, schedule_parts
 from remat_explorer.explorer.panels.side_panel import place
-from remat_explorer.explorer.plots_figure import FIXED, HITS, OTHER_METHODS, OTHER_METHODS_MEAN, PlotsScene, legend_html
+from remat_explorer.explorer.plots_figure import FIXED, HITS, PlotsScene, legend_html
 from remat_explorer.explorer.state.state import State
-from remat_explorer.figures import Theme, points_of
+from remat_explorer.figures import Theme
 from remat_explorer.plan import Plan
 from remat_explorer.report import differences
 from remat_explorer.schedule import Schedule
@@ -57,29 +59,30 @@ def _figure(scene: PlotsScene, state: State, theme: Theme, methods: bool = False
 
 
 def record_curves(frontier: Frontier) -> dict[str, Any]:
-    """What belongs to the points of the curve: their peaks in bytes by strategy, and the legend in both themes.
+    """The curve that is the slider, with its marks and the legend of its strategies in both themes.
 
     Returns:
-        "best" for the points that no other beats, and "every", or None where there are no others; and the words of the
-        button that shows them.
+        "best", with the points that no other beats, and "every", or None where there are no others; and the words of
+        the button that shows them.
 
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.solvers import solve
     >>> record_curves(Frontier(linear(8), (solve(linear(8), 4),)))["every"]
     >>> two = Frontier(linear(8), (solve(linear(8), 6), solve(linear(8), 8, "chen-sqrt-n")))
-    >>> [record_curves(two)[name]["points"] for name in ("best", "every")]
-    [{'optimal': [6], 'chen-sqrt-n': []}, {'optimal': [6], 'chen-sqrt-n': [6]}]
+    >>> [[point[0] for point in record_curves(two)[name]["points"]] for name in ("best", "every")]
+    [[6], [6, 6]]
     """
-    best, every = (
-        {name: [point.peak for point in points_of(frontier, name, best_only)] for name in frontier.strategies}
-        for best_only in (True, False)
-    )
 
-    def curve(points: dict[str, Any], best_only: bool) -> dict[str, Any]:
-        return {"points": points, "legend": {theme: legend_html(frontier, theme, best_only) for theme in THEMES}}
+    def curve(every: bool) -> dict[str, Any]:
+        points = points_on_curve(frontier, every)
+        light, dark = (curve_of(frontier, points, theme) for theme in THEMES)
+        marks = {"light": light["marks"], "dark": dark["marks"]}
+        legend = {theme: legend_html(frontier, theme, best_only=not every) for theme in THEMES}
+        return {**light, "marks": marks, "legend": legend}
 
-    others = curve(every, False) if every != best else None
-    return {"best": curve(best, True), "every": others, "words": [OTHER_METHODS, OTHER_METHODS_MEAN]}
+    best, every = curve(False), curve(True)
+    others = every if len(every["points"]) > len(best["points"]) else None
+    return {"best": best, "every": others, "words": ["Other methods", OTHER_METHODS]}
 
 
 def to_json(entry: Any) -> Any:

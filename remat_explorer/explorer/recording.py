@@ -1,7 +1,8 @@
 """What the live page holds: all that the explorer's widgets would be sent while someone explores the curve.
 
-`Recording` has the curve, `RecordedPresentation` the measured run and the scenes, `record_layouts` the model for each
-choice of folded blocks; `text_patterns` writes texts that differ in their numbers alone once, with numbers in columns.
+`Recording` has the curve, with its story for every budget, `RecordedPresentation` the measured run and the scenes,
+`record_layouts` the model for each choice of folded blocks; `text_patterns` writes texts that differ in their numbers
+alone once, with numbers in columns.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, astuple
+from dataclasses import asdict, astuple, replace
 from itertools import combinations
 from typing import Any
 
 from remat_explorer.explanations import first_look, values_of_stages
-from remat_explorer.explorer.budget_view import slider_range
+from remat_explorer.explorer.curve import slider_range
 from remat_explorer.explorer.matrices import Frame, folded_blocks, hover_labels, kind_colours
 from remat_explorer.explorer.measured_run import describe_pace, drawing_moments, drawing_seconds
 from remat_explorer.explorer.memory_view import (
@@ -27,6 +28,7 @@ from remat_explorer.explorer.memory_view import (
     map_lines,
     map_names,
     peak_of_other,
+    peaks_of_stages,
 )
 from remat_explorer.explorer.model_view import graph_layout, graph_picture, step_plan
 from remat_explorer.explorer.panels.explain_panel import (
@@ -37,7 +39,8 @@ from remat_explorer.explorer.panels.explain_panel import (
     stage_parts,
     value_template,
 )
-from remat_explorer.explorer.panels.side_panel import colours, place
+from remat_explorer.explorer.panels.runs_twice import runs_twice_html
+from remat_explorer.explorer.panels.side_panel import button, colours, place, text
 from remat_explorer.explorer.plots_figure import PlotsScene
 from remat_explorer.explorer.recorded_points import (
     BUDGET_LINES,
@@ -48,17 +51,28 @@ from remat_explorer.explorer.recorded_points import (
     record_figures,
 )
 from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.story import (
+    ON_PAGE,
+    Story,
+    chip,
+    describe_proven,
+    describe_run,
+    folded_report,
+    frame_story,
+    is_least,
+    tell_fit,
+    tell_misfit,
+)
 from remat_explorer.explorer.work.background_searches import alignment_of
 from remat_explorer.explorer.work.executing import describe_proof
 from remat_explorer.explorer.work.scenes import Scene, complete_scene, default_scenes, fill_caption, scene_selection
-from remat_explorer.explorer.work.screen import describe_best_known
+from remat_explorer.explorer.work.screen import describe_best_known, rules_out
 from remat_explorer.figures import DARK, KINDS, LIGHT, PLACES
 from remat_explorer.graph import Graph
 from remat_explorer.graph.repeated_blocks import repeated_blocks
 from remat_explorer.offsets import place as place_values
 from remat_explorer.permissions import Permissions
 from remat_explorer.plan import Plan
-from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import Frontier, MinimumBudget, Solution, checkpoint_all
 
@@ -66,7 +80,11 @@ FEW = 4  # repeated blocks of which each choice is laid out
 NUMBER = re.compile(r"(?<!\d)(0|[1-9]\d{0,14})(?!\d)")  # as a browser writes it, too, and that it holds exactly
 GAP = "\ue002"  # a character that no text of a model has a use for
 CHUNK = 64  # values
+Begin = tuple[int | None, int | None, int | None]
+NOWHERE: Begin = (None, None, None)
 PLACING = 0.3  # seconds for where the values of a point lie
+DRAW = "draw"  # what the button sends that shows the measured run
+NOT_RUN = ("not run", "plain")
 
 
 class Recording:
@@ -79,13 +97,14 @@ class Recording:
         title: the model's name.
         permissions: whose files may be shown; None for none.
         measurement: a `remat_explorer.runtime.Measurement` of one of the curve's schedules, or None.
+        begin: budget in bytes, stage and value that are shown first; None for what the page chooses.
 
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.solvers import minimum_budget, solve
     >>> graph = linear(4)
     >>> recording = Recording(Frontier(graph, (solve(graph, 4), solve(graph, 6))), minimum_budget(graph), 6)
-    >>> [peak for peak, *_ in recording.steps()], len(list(recording.points()))
-    ([4, 5, 6], 2)
+    >>> [budget for budget, *_ in recording.steps()], len(list(recording.points()))
+    ([0, 3, 4, 5, 6], 2)
     """
 
     def __init__(
@@ -96,14 +115,16 @@ class Recording:
         title: str = "",
         permissions: Permissions | None = None,
         measurement: Any = None,
+        begin: Begin = NOWHERE,
     ) -> None:
-        self._permissions = permissions
+        self._permissions, self._begin = permissions, begin
         self.frontier, self.shown, self.scheduled = frontier, frontier.nondominated(), frontier.scheduled()
         self.graph, self.title = frontier.graph, title or frontier.graph.name
         self._state = State(model=self.title, graph=self.graph, smallest=smallest, frontier=frontier)
+        self._state.budget = begin[0] or 0
         self._state.checkpoint_all_peak = keep_all
         self.presented = RecordedPresentation(self._state, self.shown, self.scheduled, measurement)
-        self._highest = slider_range(self._state)["high"]
+        self._range = slider_range(self._state)
 
     def overview(self) -> dict[str, Any]:
         """What does not depend on the budget: traits of the widgets, texts, and the steps of the curve."""
@@ -137,20 +158,22 @@ class Recording:
                 "colours": map_colours(),
                 "resident": self.graph.resident_bytes,
                 "other": peak_of_other(everything, KEEP_EVERYTHING),
+                "plain": peaks_of_stages(everything),
                 "found": [],
                 "folded": list(state.folded),
             },
             "plain": step_plan(everything).tolist(),
-            "budget": slider_range(state),
+            "budget": self._range,
+            "begin": self._begin,
             "colours": {theme: colours(theme) for theme in THEMES},
             "steps": self.steps(),
-            "unknown": self._unknown(),
             "templates": text_patterns(value_template(first, value) for value in range(len(self.graph.values))),
             "sources": source_parts(self.graph, self._permissions),
             "places": {"schedule": OF_SCHEDULE, "reason": OF_REASON},
             "chunk": CHUNK,
             "lines": BUDGET_LINES,
             "run": self.presented.run(),
+            "not_run": chip(*NOT_RUN),
             "timeline": PLACES,
             "first": [first_look(schedule, Plan.of(schedule)) for schedule, _ in self.scheduled],
             "curves": record_curves(self.frontier),
@@ -161,38 +184,53 @@ class Recording:
         """How many parts `values` has."""
         return -(-len(self.graph.values) // CHUNK)
 
-    def _unknown(self) -> str:
-        """What is said of a budget below the curve."""
-        least, smallest = self.scheduled[0][1], self._state.smallest
-        text = f"No schedule of this curve fits into {place('budget')}: the smallest one needs {format_bytes(least)}"
-        if smallest is not None:
-            text += f", and nothing fits below {format_bytes(smallest.lower_bound)} (proven)"
-        return f"{text}."
-
-    def steps(self) -> list[tuple[int, int, str]]:
-        """From which budget on which point of the curve is the best known, and how good it is proven to be.
+    def steps(self) -> list[tuple[int, int, str, int]]:
+        """What is told from which budget on, up to the next one.
 
         What is proven changes behind each budget that was solved for, and the point at each of the curve's peaks.
+
+        Returns:
+            The budget; the point of the curve that is the best known, -1 below all of them; the story as HTML, with
+            places for the budget, what is used of it, the run and what it proved; and what its button sets, or 0.
         """
-        peaks = [peak for _, peak in self.scheduled]
+        state, peaks = self._state, [peak for _, peak in self.scheduled]
         budgets = {budget for solution in self.frontier.solutions for budget in (solution.budget, solution.budget + 1)}
-        steps: list[tuple[int, int, str]] = []
+        budgets |= {0, state.checkpoint_all_peak, state.smallest.lower_bound if state.smallest else 0}
+        steps: list[tuple[int, int, str, int]] = []
         for budget in sorted(budgets | set(peaks)):
             best = self.frontier.best(budget)
             if best is None:
-                continue
-            number = max(i for i, peak in enumerate(peaks) if peak <= budget)
-            text = describe_best_known(best).partition(": ")[2]
-            if not steps or steps[-1][1:] != (number, text):
-                steps.append((budget, number, text))
+                ruled_out, proven = rules_out(state, budget), is_least(state, peaks[0])
+                story = tell_misfit(place("budget"), peaks[0], ruled_out, proven, ON_PAGE)
+                told = frame_story(story, self._chip_of_use("error") + place("run"))
+                step = (budget, -1, told, peaks[0])
+            else:
+                point = max(i for i, peak in enumerate(peaks) if peak <= budget)
+                step = (budget, point, self._story(best, self.scheduled[point][0], budget), 0)
+            if not steps or steps[-1][1:] != step[1:]:
+                steps.append(step)
         return steps
+
+    def _story(self, best: Solution, schedule: Schedule, budget: int) -> str:
+        """What is told of the best known schedule within a budget."""
+        story = Story(tell_fit(schedule, self._state.checkpoint_all_peak, budget, place("budget")))
+        known = describe_best_known(best).partition(": ")[2]
+        report = f"<span>Best known within {place('budget')}: {text(known)}. {place('proof')}</span>"
+        chips = [chip(*describe_proven(best)), self._chip_of_use("plain"), place("run")]
+        return frame_story(story, folded_report(report) + "".join(chips))
+
+    @staticmethod
+    def _chip_of_use(tone: str) -> str:
+        return chip(f"uses {place('used')} of {place('budget')}", tone)
 
     def points(self) -> Iterator[dict[str, Any]]:
         """For each point of the curve: its figure, where its stages are in it, and what is said of the stages."""
         for point, (schedule, _) in zip(self.shown, self.scheduled, strict=True):
             scene, state = PlotsScene(), self._state
             with state.at_once():
-                state.budget = int(self._highest)  # the axes reach to it, so that they are the same for every point
+                state.budget = int(
+                    self._range["high"]
+                )  # the axes reach to it, so that they are the same for every point
                 state.schedule, state.solution = schedule, point
                 state.measurement = self.presented.measured(schedule)
             parts = [stage_parts(schedule, Plan.of(schedule), stage) for stage in range(schedule.stages)]
@@ -201,6 +239,7 @@ class Recording:
                 "spans": [scene.span(stage) for stage in range(schedule.stages)],
                 "hits": [scene.pointed(place) for place in range(scene.places)],
                 "total": str(len(Plan.of(schedule).statements)),
+                "twice": runs_twice_html(schedule, -1),
                 "along": values_of_stages(schedule),
                 "margins": margins(schedule),
                 "steps": step_plan(Plan.of(schedule)).tolist(),
@@ -213,7 +252,9 @@ class Recording:
             plan = Plan.of(schedule)
             arena = place_values(plan, alignment_of(self.graph), PLACING)
             words = {"size": arena.size, "bound": arena.bound, "words": describe_arena(arena)}
-            yield {"columns": map_columns(plan, arena), "lines": map_lines(plan), "arena": words}
+            found = self.presented.measured(schedule)
+            lines = map_lines(plan, found.during if found is not None else None)
+            yield {"columns": map_columns(plan, arena), "lines": lines, "arena": words}
 
     def values(self) -> Iterator[dict[str, Any]]:
         """What is said of `CHUNK` values after the other.
@@ -255,15 +296,20 @@ class RecordedPresentation:
         return found if found is not None and Plan.of(schedule).statements == found.plan.statements else None
 
     def run(self) -> dict[str, Any] | None:
-        """What was measured: the point of the curve, what is proven, and the pace at which its line is drawn."""
+        """What was measured: the point of the curve, what is proven, and the pace at which its line is drawn.
+
+        The story has ``here`` at that point, and elsewhere ``away``, with a button that leads to it.
+        """
         for point, (schedule, peak) in enumerate(self._scheduled):
             found = self.measured(schedule)
             if found is not None:
-                said = {"proof": describe_proof(found), "pace": describe_pace(found)}
+                pace = f"Draws the measured line over the prediction, {describe_pace(found)}"
                 return {
                     "point": point,
                     "peak": peak,
-                    **said,
+                    "proof": text(describe_proof(found)),
+                    "here": chip(*describe_run(found)) + button("Draw the run", DRAW, pace),
+                    "away": chip(*NOT_RUN) + button("Show the one that was run", DRAW, pace),
                     "moments": drawing_moments(found),
                     "duration": drawing_seconds(found),
                 }
@@ -272,7 +318,8 @@ class RecordedPresentation:
     def scenes(self, scenes: Sequence[Scene] | None = None) -> list[dict[str, Any]]:
         """What the page shows of each scene, and says in it; None for the usual scenes.
 
-        Where a scene executes, it draws the run that was measured; without one it is left out.
+        Where a scene executes, or says what was proven, the schedule that was measured is shown; without one it is left
+        out.
         """
         state, said = self._state, describe_proof(self._measurement) if self._measurement is not None else ""
         state.measurement = self._measurement
@@ -280,8 +327,11 @@ class RecordedPresentation:
         self._show(len(self._scheduled) - 1)
         recorded = []
         for scene in (complete_scene(script, number) for number in range(len(script))):
-            if scene.execute and self.run() is None:
-                continue
+            if scene.execute or "{proof}" in scene.caption:  # said of the schedule that was run alone
+                run = self.run()
+                if run is None:
+                    continue
+                scene = replace(scene, budget=run["peak"])
             if scene.budget is not None:
                 state.set_budget(scene.budget)
                 fitting = [i for i, (_, peak) in enumerate(self._scheduled) if peak <= state.budget]
@@ -365,8 +415,8 @@ def text_patterns(texts: Iterable[str]) -> dict[str, Any]:
     numbers: dict[str, int] = {}
     which: list[int] = []
     rows: dict[int, list[list[int]]] = defaultdict(list)
-    for text in texts:
-        parts = NUMBER.split(text.replace(GAP, ""))
+    for content in texts:
+        parts = NUMBER.split(content.replace(GAP, ""))
         pattern = numbers.setdefault(GAP.join(parts[::2]), len(numbers))
         which.append(pattern)
         rows[pattern].append([int(part) for part in parts[1::2]])

@@ -1,4 +1,4 @@
-// The stages: steps to either side, a player, a slider, how fast they play, and what the selected one does.
+// The stages: steps to either side, a player, a slider, and how fast they play.
 const STAGE_TIME = 150; // milliseconds that a stage is shown for while playing at speed 1
 const SPEEDS = [1, 2, 4];
 const SHAPES = {
@@ -69,7 +69,7 @@ function render({ model, el }) {
   slider.addEventListener("input", () => move(Number(slider.value)));
   const label = document.createElement("span");
   label.className = "label";
-  label.title = "Stages count from 0";
+  label.title = "Stages count from 0: this one, and the last";
   const speed = document.createElement("select");
   speed.title = "How fast the stages play";
   speed.setAttribute("aria-label", "Speed");
@@ -78,9 +78,7 @@ function render({ model, el }) {
     model.set("speed", Number(speed.value));
     model.save_changes();
   });
-  const sentence = document.createElement("span");
-  sentence.className = "sentence";
-  root.append(slider, label, speed, sentence);
+  root.append(slider, label, speed);
   el.append(root);
 
   function draw() {
@@ -89,26 +87,22 @@ function render({ model, el }) {
     slider.max = Math.max(0, last);
     slider.value = stage;
     slider.setAttribute("aria-valuetext", nothing ? "none" : `stage ${stage} of 0 to ${last}`);
-    label.textContent = nothing ? "No schedule yet" : `Stage ${stage} of 0–${last}`;
+    label.textContent = nothing ? "no schedule yet" : `stage ${stage} of ${last}`;
     slider.disabled = play.disabled = nothing;
     back.disabled = nothing || stage === 0;
     forward.disabled = nothing || stage === last;
   }
 
-  function say() {
-    sentence.textContent = sentence.title = model.get("sentence");
-  }
-
   function showPlayer() {
     speed.value = model.get("speed");
+    speed.hidden = !model.get("playing");
     if (model.get("playing")) name(play, "pause", "Stop", "Stop here (Space in the matrices)");
     else name(play, "play", "Play the stages", "Play the stages one after another, up to the last (Space in the matrices)");
   }
 
-  const hearers = { stage: draw, stages: draw, sentence: say, playing: showPlayer, speed: showPlayer };
+  const hearers = { stage: draw, stages: draw, playing: showPlayer, speed: showPlayer };
   for (const [trait, hear] of Object.entries(hearers)) model.on(`change:${trait}`, hear);
   draw();
-  say();
   showPlayer();
   return () => {
     for (const [trait, hear] of Object.entries(hearers)) model.off(`change:${trait}`, hear);

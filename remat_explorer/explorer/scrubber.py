@@ -1,4 +1,4 @@
-"""The row above the picture: which picture, the stage with its player, what the stage does, and the search."""
+"""The row above the picture: which picture, the stage with its player, and the search."""
 
 from __future__ import annotations
 
@@ -10,22 +10,32 @@ import ipywidgets as w
 import traitlets as t
 
 from remat_explorer.errors import QuantityError
-from remat_explorer.explanations import summarize_stage, values_of_stages
+from remat_explorer.explanations import values_of_stages
 from remat_explorer.explorer.page_widget import PageWidget, pull_traits, push_traits
 from remat_explorer.explorer.state.navigation import parse_search
 from remat_explorer.explorer.state.state import State
 
 HINT = (
-    "Find operations by name, pass and size of the largest output; all words must match: conv backward >10MiB. "
+    "Find operations by name, pass and size of the largest output, or what is recomputed; all words must match: conv "
+    "backward >10MiB. "
     "Enter goes to the next one."
 )
 HERE = Path(__file__).parent
-PICTURES = (("Matrices", "matrices"), ("Memory", "memory"), ("Model", "model"), ("Layers", "case"))
+PICTURES = (
+    ("Overview", "overview"),
+    ("Memory", "memory"),
+    ("Matrices", "matrices"),
+    ("Model", "model"),
+    ("Layers", "case"),
+    ("Plots", "plots"),
+)
 PICTURE_HINTS = (
-    "R, S and U: what each stage computes, keeps and needs",
+    "What each stage computes and keeps, beside what is in memory",
     "Memory map: where every value lies, from when it is computed until it is freed",
+    "R, S and U: what each stage computes, keeps and needs; here they are edited",
     "The graph of operations and values",
-    "Case study: memory and overhead by layer, compared with plain execution and plain Checkmate",
+    "Case study: memory and overhead by layer, compared with keeping everything and with plain Checkmate",
+    "The trade-off curve with every method, and memory over time",
 )
 BOTH_WAYS = ("stage", "playing", "speed")  # traits that the browser changes too
 
@@ -35,9 +45,9 @@ class Scrubber:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        room = w.Layout(width="310px", flex="0 0 auto")
-        self.picture = w.ToggleButtons(options=PICTURES, description="Show", tooltips=PICTURE_HINTS, layout=room)
-        self.picture.style.button_width, self.picture.style.description_width = "66px", "initial"
+        room = w.Layout(width="auto", flex="0 0 auto")
+        self.picture = w.ToggleButtons(options=PICTURES, tooltips=PICTURE_HINTS, layout=room)
+        self.picture.style.button_width = "auto"
         self.bar = StageBar(layout=w.Layout(flex="1 1 0", min_width="0", margin="0 6px"))
         self.search = SearchField(state)
         self.widget = w.HBox([self.picture, self.bar, self.search.widget])
@@ -72,11 +82,10 @@ class Scrubber:
             bar.stages = state.schedule.stages if state.schedule is not None else 0
             bar.clocked = state.picture != "model"  # it goes by computations
             push_traits(state, bar, BOTH_WAYS)
-            bar.sentence = stage_sentence(state)
 
 
 class StageBar(PageWidget):
-    """Steps, player, slider and speed of the stages, with what the selected one does.
+    """Steps, player, slider and speed of the stages.
 
     Attributes:
         stage: the selected one.
@@ -84,7 +93,6 @@ class StageBar(PageWidget):
         playing: whether they follow one another.
         clocked: whether the bar moves them then; if not, the picture that is shown does.
         speed: how many times faster than usual they play.
-        sentence: what the selected one does, as text.
     """
 
     _esm = HERE / "scrubber.js"
@@ -94,7 +102,6 @@ class StageBar(PageWidget):
     playing = t.Bool(False).tag(sync=True)
     clocked = t.Bool(True).tag(sync=True)
     speed = t.Int(1).tag(sync=True)
-    sentence = t.Unicode("").tag(sync=True)
 
 
 class SearchField:
@@ -102,10 +109,10 @@ class SearchField:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        room = w.Layout(width="204px", flex="0 0 auto")
-        self.field = w.Text(placeholder="conv backward >10MiB", description="Search", tooltip=HINT, layout=room)
-        self.field.style.description_width = "initial"
-        self.counter = w.HTML(layout=w.Layout(width="58px", flex="0 0 auto", margin="0 2px"))
+        room = w.Layout(width="132px", flex="0 0 auto")
+        self.field = w.Text(placeholder="search", description="Search", tooltip=HINT, layout=room)
+        self.field.add_class("remat-unlabelled")
+        self.counter = w.HTML(layout=w.Layout(width="auto", flex="0 0 auto", margin="0 2px"))
         self.previous = self._button("chevron-up", "Previous operation found (N in the matrices)", -1)
         self.next = self._button("chevron-down", "Next operation found (Enter here, n in the matrices)", 1)
         self.widget = w.HBox([self.field, self.counter, self.previous, self.next], layout=w.Layout(flex="0 0 auto"))
@@ -128,7 +135,8 @@ class SearchField:
     def _count(self, change: Any = None) -> None:
         text, hint = count_found(self._state)
         self.counter.value = f'<span class="remat-count" title="{html.escape(hint, quote=True)}">{text}</span>'
-        self.previous.disabled = self.next.disabled = not self._state.found
+        for button in (self.previous, self.next):
+            button.layout.display = None if self._state.found else "none"
 
 
 def count_found(state: State) -> tuple[str, str]:
@@ -152,15 +160,3 @@ def count_found(state: State) -> tuple[str, str]:
         at = state.found.index(selected) + 1
         return f"{at} of {total}", f"the operation that writes the selected value is number {at} of {total} found"
     return f"{total} found", f"{total} operation{'' if total == 1 else 's'} found"
-
-
-def stage_sentence(state: State) -> str:
-    """What the selected stage computes, recomputes and keeps.
-
-    >>> stage_sentence(State())
-    ''
-    """
-    schedule, plan = state.schedule, state.plan
-    if schedule is None or plan is None:
-        return ""
-    return summarize_stage(schedule, plan, min(state.stage, schedule.stages - 1)).sentence

@@ -1,4 +1,4 @@
-"""The first minutes, in one line after the other: a budget, solve, execute, a recomputation, the peak, a comparison."""
+"""The first minutes, one line after the other: a budget, the best, a run, what runs twice, the peak, a comparison."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from remat_explorer.explorer.state.state import State
 
 STYLE = Path(__file__).parent / "tour.css"
 STEPS = (
-    ("Pick a budget", "Drag the slider: the best schedule known within that memory follows."),
-    ("Solve", "Press Solve: the search goes on until nothing cheaper can exist."),
-    ("Execute", "Press Execute: one training step runs, and measured memory is drawn over the prediction."),
-    ("Click orange", "Click an orange cell of R, which is computed again: the panel Explain says why."),
-    ("Go to the peak", "In the panel At the peak, press Go to the peak: it lists what is in memory there, and why."),
-    ("Compare", "In the panel Compare, press Keep everything: you see which cells differ, and both memory curves."),
+    ("Pick a budget", "Drag along the curve: the best schedule known within that memory follows."),
+    ("Find the best", "Press Find the best: the search goes on until nothing cheaper can exist."),
+    ("Run it", "Press Run it: one training step runs, and its measured memory is drawn over the prediction."),
+    ("Ask why", "Click a row of Runs twice: the panel Why says why it is computed again."),
+    ("Go to the peak", "In the panel Peak, press Go to the peak: it lists what is in memory there, and why."),
+    ("Compare", "In the panel Compare, press Keep everything: you see which cells differ."),
 )
 
 
@@ -48,6 +48,7 @@ class Tour:
         state.observe(self._work_ended, "busy")
         state.observe(self._selected, ["stage", "value"])
         state.observe(self._compared, "other")
+        state.observe(lambda change: self.close(), "model")
 
     def step(self, by: int) -> None:
         """Go on, or back; beyond the last step the tour is closed."""
@@ -71,7 +72,7 @@ class Tour:
             return
         if ended == "loading" and self._wanted:
             self._wanted, state.hint = False, 1
-        elif ended == "solving" and 1 <= state.hint <= 2 and state.solution is not None:
+        elif ended == "solving" and 1 <= state.hint <= 2 and getattr(state.answer, "schedule", None) is not None:
             state.hint = 3
         elif ended == "executing" and state.hint == 3 and state.measurement is not None:
             state.hint = 4
@@ -80,6 +81,8 @@ class Tour:
         """What was clicked, where that is what the step asks for."""
         state = self._state
         if state.schedule is None or state.plan is None or state.playing or state.hint not in (4, 5) or state.busy:
+            return
+        if (state.stage, state.value) == state.auto_selection:  # nobody has clicked
             return
         if state.hint == 4 and (state.stage, state.value) in recomputed(state.schedule):
             state.hint = 5
@@ -122,7 +125,7 @@ def hint_html(hint: int) -> str:
     Args:
         hint: from 1.
 
-    >>> "2 of 6" in hint_html(2), "<b>Solve</b>" in hint_html(2)
+    >>> "2 of 6" in hint_html(2), "<b>Find the best</b>" in hint_html(2)
     (True, True)
     """
     title, text = STEPS[hint - 1]

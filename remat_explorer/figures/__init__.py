@@ -57,8 +57,11 @@ from remat_explorer.figures.snake import snake_layout, snake_picture
 from remat_explorer.figures.solver_progress import solver_progress
 from remat_explorer.figures.tradeoff import (
     Extent,
+    bound_steps,
     curve_traces,
+    largest_infeasible,
     mark,
+    overheads,
     pointer_traces,
     points_of,
     tradeoff,

@@ -8,7 +8,7 @@ from remat_explorer.figures.byte_axis import ByteAxis
 from remat_explorer.figures.palette import Palette, Theme, palette
 from remat_explorer.plain_text import in_figure
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
-from remat_explorer.solvers import Ablation, Kinds, Solution, Status, called
+from remat_explorer.solvers import Ablation, Kinds, Solution, Status, kinds_name
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -61,7 +61,7 @@ def ablation(found: Ablation, theme: Theme = "light") -> Figure:
 def _trace(
     ablation: Ablation, kinds: Kinds, place: int, plain: dict[int, float], axis: ByteAxis, colours: Palette
 ) -> dict[str, Any]:
-    overheads, name = _overheads(ablation, kinds), called(kinds, ablation.kinds)
+    overheads, name = _overheads(ablation, kinds), kinds_name(kinds, ablation.kinds)
     solutions = {solution.budget: solution for solution in ablation.curve(kinds)}
     proven = {budget: solution.status is Status.OPTIMAL for budget, solution in solutions.items()}
     colour = colours.ink if not kinds else colours.hues[(place - 1) % len(colours.hues)]
@@ -112,7 +112,7 @@ def _smallest(ablation: Ablation, traces: list[dict[str, Any]], axis: ByteAxis) 
             "color": [traces[i]["line"]["color"] for _, _, i in smallest],
         },
         "text": [
-            f"<b>{called(kinds, ablation.kinds)}</b> from {format_bytes(least.known_feasible)} on<br>"
+            f"<b>{kinds_name(kinds, ablation.kinds)}</b> from {format_bytes(least.known_feasible)} on<br>"
             f"nothing fits into less than {format_bytes(least.lower_bound)}"
             for kinds, least, _ in smallest
         ],

@@ -30,6 +30,7 @@ from remat_explorer.solvers import (
     Status,
     checkpoint_all_peak,
     least_working_set,
+    load_search,
     solve,
 )
 
@@ -69,7 +70,8 @@ def fit(
         master_weights: whether a float32 copy of parameters in half precision is kept.
         full_gradients: whether gradients are kept in float32.
         costs: the device whose published rates give the costs.
-        time_limit: seconds of wall time for all that comes after the capture.
+        time_limit: seconds of wall time for all that comes after the capture. Compiling the search, once on a machine,
+            comes before, too.
         on_progress: called with what is being done.
         cancelled: asked often; once True the answer has what is known until then.
         sizes: of a model of the zoo: batch, image, sequence, layers, tied, precision, as `remat_explorer.models.load`
@@ -95,8 +97,9 @@ def fit(
     on_progress("capturing the training graph")
     with cancellable(cancelled):
         graph = capture_source(source, costs)
-    captured = time.monotonic()
-    end, extra = captured + time_limit, recipe.extra_bytes(weights)
+    seconds = time.monotonic() - start
+    load_search(lambda progress: on_progress(progress.doing))
+    end, extra = time.monotonic() + time_limit, recipe.extra_bytes(weights)
     step = replace(graph, resident_bytes=graph.resident_bytes + extra)
     on_progress("bounding the memory")
     least = least_working_set(Condensed.of(step), BOUNDING * time_limit)
@@ -108,7 +111,7 @@ def fit(
     known = solution.peak or smallest_known(step, [int(f * max(room, least.bytes)) for f in FACTORS], end, cancelled)
     tighter = sorted({room - more for more in spared.values() if least.bytes <= room - more < min(room, keep_all)})
     known = smallest_known(step, tighter, time.monotonic() + OTHERS * time_limit, cancelled) or known
-    scaling = _scaling(step, asked, extra, captured - start, cancelled)
+    scaling = _scaling(step, asked, extra, seconds, cancelled)
     unit = "tokens" if asked.size.sequence else "examples"
     schedule, units = solution.schedule, asked.size.batch * (asked.size.sequence or 1)
     fitting = (0, 1.0) if schedule is None else (units, schedule.overhead)

@@ -17,4 +17,4 @@ from remat_explorer.graph.operator_words import (
 from remat_explorer.graph.parts import Implementation, Operation, Phase, Value, operation
 from remat_explorer.graph.repeated_blocks import RepeatedBlocks
 from remat_explorer.graph.rules import MOST_IMPLEMENTATIONS, stands_in
-from remat_explorer.graph.summary import Summary
+from remat_explorer.graph.summary import Summary, cost_unit

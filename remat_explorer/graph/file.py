@@ -19,20 +19,52 @@ from pathlib import Path
 from typing import Any
 
 from remat_explorer.capture_options import CaptureOptions
-from remat_explorer.documents import quote, require_format, require_keys, write_text
-from remat_explorer.entry_checks import require_bytes, require_list, require_number, require_text
+from remat_explorer.documents import write_text
+from remat_explorer.entry_checks import (
+    Table,
+    as_it_is,
+    list_of,
+    or_null,
+    read_document,
+    read_entry,
+    require_bytes,
+    require_flag,
+    require_number,
+    require_text,
+    require_true,
+    require_whole,
+)
 from remat_explorer.errors import GraphError, RematError, UnknownNameError
 from remat_explorer.graph.parts import Contents, Implementation, Operation, Value
 from remat_explorer.operation_details import Details
 
 FORMAT, VERSION = "remat-explorer/graph", 1
-_GRAPH = ("format", "version", "name", "resident_bytes", "values", "operations")
-_OPTIONS = tuple(field.name for field in dataclasses.fields(CaptureOptions))
-_CHOSEN = ("implementations", "kernels")  # options that are there only where they say something
-_VALUE = ("name", "bytes", "persistent")
-_OPERATION = ("name", "phase", "implementations")
-_IMPLEMENTATION = ("name", "inputs", "outputs", "cost", "workspace")
-_DETAILS = ("module", "operator", "shapes", "line")  # not the source itself, which stays with who captured
+_OPTIONS: Table = {
+    "contract": require_flag,
+    "split_convolution_backward": require_flag,
+    "optimizer": or_null(require_text),
+    "fake": require_flag,
+}
+_CHOSEN: Table = {"implementations": list_of(require_text, empty=False), "kernels": require_text}
+_IMPLEMENTATION: Table = {
+    "name": require_text,
+    "inputs": list_of(require_whole),
+    "outputs": list_of(require_whole),
+    "cost": require_number,
+    "workspace": require_bytes,
+}
+_SOMETIMES: Table = {
+    "overwrites": require_whole,
+    "in_place": require_true,
+    "tolerance": require_number,
+    "kinds": list_of(require_text, empty=False),
+}
+_DETAILS: Table = {  # not the source itself, which stays with who captured
+    "module": require_text,
+    "operator": require_text,
+    "shapes": list_of(require_text),
+    "line": require_text,
+}
 
 
 def dump_graph(graph: Contents, details: bool = False) -> str:
@@ -78,21 +110,10 @@ def parse_graph(
     document: Any,
 ) -> tuple[str, tuple[Value, ...], tuple[Operation, ...], int, CaptureOptions | None, str | None]:
     """The fields of `Graph`, in their order, of a parsed graph file."""
-    require_format(document, FORMAT, VERSION, GraphError)
-    more = [key for key in ("capture", "captured_structure") if key in document]
-    require_keys(document, (*_GRAPH, *more), "the graph file", GraphError)
-    name = require_text(document["name"], "the graph's name", GraphError)
-    entries = require_list(document["values"], "values", GraphError)
-    values = tuple(_value(entry, f"value {v}") for v, entry in enumerate(entries))
-    operations = tuple(
-        _operation(entry, f"operation {k}", len(values))
-        for k, entry in enumerate(require_list(document["operations"], "operations", GraphError))
-    )
-    options = parse_options(document["capture"], GraphError) if "capture" in more else None
-    structure = None
-    if "captured_structure" in more:
-        structure = require_text(document["captured_structure"], "the structure as captured", GraphError)
-    return name, values, operations, document["resident_bytes"], options, structure
+    optional: Table = {"capture": parse_options, "captured_structure": require_text}
+    read = read_document(document, FORMAT, VERSION, GraphError, _GRAPH, optional)
+    more = read.get("capture"), read.get("captured_structure")
+    return read["name"], read["values"], read["operations"], read["resident_bytes"], *more
 
 
 def save_graph(graph: Contents, path: str | Path) -> Path:
@@ -106,100 +127,45 @@ def options_document(options: CaptureOptions) -> dict[str, Any]:
     return {key: entry for key, entry in document.items() if entry or key not in _CHOSEN}
 
 
-def parse_options(entry: Any, error: type[RematError]) -> CaptureOptions:
-    """The capture options of a graph or solution file; ``error`` is raised where they are none."""
-    chosen = [key for key in _CHOSEN if isinstance(entry, dict) and key in entry]
-    require_keys(entry, [key for key in _OPTIONS if key in chosen or key not in _CHOSEN], '"capture"', error)
-    kinds = entry.get("implementations", [])
-    if "implementations" in chosen and not (
-        isinstance(kinds, list) and kinds and all(isinstance(kind, str) for kind in kinds)
-    ):
-        raise error(f'"capture" has implementations that are no list of kinds: {quote(entry)}')
-    for key in ("contract", "split_convolution_backward", "fake"):
-        if not isinstance(entry[key], bool):
-            raise error(f'"capture" has {key} that is not true or false: {quote(entry)}')
-    if "kernels" in chosen and not isinstance(entry["kernels"], str):
-        raise error(f'"capture" has kernels that are no string: {quote(entry)}')
-    if not isinstance(entry["optimizer"], str | None):
-        raise error(f'"capture" has an optimizer that is neither a string nor null: {quote(entry)}')
+def parse_options(entry: Any, where: str, error: type[RematError]) -> CaptureOptions:
+    """The reader of the capture options of a graph or solution file."""
     try:
-        return CaptureOptions(**{**entry, "implementations": tuple(entry.get("implementations", ()))})
+        return CaptureOptions(**read_entry(entry, where, error, _OPTIONS, _CHOSEN))
     except UnknownNameError as unknown:
-        raise error(f'"capture": {unknown}') from None
+        raise error(f"{where}: {unknown}") from None
 
 
-def _value(entry: Any, where: str) -> Value:
-    require_keys(entry, _VALUE, where, GraphError)
-    if not isinstance(entry["persistent"], bool):
-        raise GraphError(f"{where} has a persistent flag that is not true or false: {quote(entry)}")
-    require_text(entry["name"], f"the name of {where}", GraphError)
-    try:
-        return Value(entry["name"], entry["bytes"], entry["persistent"])
-    except GraphError as error:
-        raise GraphError(f"{where}: {error}: {quote(entry)}") from None
+def _read_value(entry: Any, where: str, error: type[RematError]) -> Value:
+    return Value(**read_entry(entry, where, error, _VALUE))
 
 
-def _operation(entry: Any, where: str, value_count: int) -> Operation:
-    more = [key for key in ("optional", "details") if isinstance(entry, dict) and key in entry]
-    optional, detailed = "optional" in more, "details" in more
-    require_keys(entry, (*_OPERATION, *more), where, GraphError)
-    name = require_text(entry["name"], f"the name of {where}", GraphError)
-    if optional and entry["optional"] is not True:
-        raise GraphError(f"{where} ({name!r}) has an optional flag that is not true: {quote(entry)}")
-    ways = []
-    for item in require_list(entry["implementations"], f"implementations of {where}", GraphError):
-        extra = [
-            key for key in ("overwrites", "in_place", "tolerance", "kinds") if isinstance(item, dict) and key in item
-        ]
-        overwriting = "overwrites" in extra
-        require_keys(item, (*_IMPLEMENTATION, *extra), f"an implementation of {where} ({name!r})", GraphError)
-        _numbers(item, f"{where} ({name!r})")
-        for key in ("inputs", "outputs"):
-            for v in require_list(item[key], f"{key} of {where}", GraphError):
-                if isinstance(v, bool) or not isinstance(v, int) or not 0 <= v < value_count:
-                    raise GraphError(f"{where} ({name!r}) names value {quote(v)} of {value_count}: {quote(item)}")
-        if overwriting and (isinstance(item["overwrites"], bool) or item["overwrites"] not in item["inputs"]):
-            raise GraphError(f"{where} ({name!r}) overwrites a value that is none of its inputs: {quote(item)}")
-        if "in_place" in extra and item["in_place"] is not True:
-            raise GraphError(f"{where} ({name!r}) has an in_place flag that is not true: {quote(item)}")
-        kinds = require_list(item.get("kinds", []), f"the kinds of an implementation of {where}", GraphError)
-        if "kinds" in extra and not kinds:
-            raise GraphError(f"{where} ({name!r}) has an empty list of kinds: {quote(item)}")
-        ways.append(
-            Implementation(
-                tuple(item["inputs"]),
-                tuple(item["outputs"]),
-                float(item["cost"]),
-                item["workspace"],
-                require_text(item["name"], f"the name of an implementation of {where}", GraphError),
-                item.get("overwrites"),
-                item.get("tolerance", 0.0),
-                tuple(require_text(kind, f"a kind of an implementation of {where}", GraphError) for kind in kinds),
-                "in_place" in extra,
-            )
-        )
-    details = _details(entry["details"], where) if detailed else None
-    return Operation(name, entry["phase"], tuple(ways), optional, details)
+def _read_operation(entry: Any, where: str, error: type[RematError]) -> Operation:
+    more: Table = {"optional": require_true, "details": _read_details}
+    return Operation(**read_entry(entry, where, error, _OPERATION, more))
 
 
-def _numbers(item: dict[str, Any], where: str) -> None:
-    """Refuse an implementation whose cost, workspace or tolerance is none, quoting all of it."""
-    try:
-        require_number(item["cost"], "the cost", GraphError)
-        require_bytes(item["workspace"], "the workspace", GraphError)
-        require_number(item.get("tolerance", 0.0), "the tolerance", GraphError)
-    except GraphError as error:
-        raise GraphError(f"{where}: {error}, in {quote(item)}") from None
+def _read_implementation(entry: Any, where: str, error: type[RematError]) -> Implementation:
+    read = read_entry(entry, where, error, _IMPLEMENTATION, _SOMETIMES)
+    return Implementation(**{**read, "cost": float(read["cost"])})
+
+
+def _read_details(entry: Any, where: str, error: type[RematError]) -> Details:
+    return Details(**read_entry(entry, where, error, _DETAILS))
+
+
+_VALUE: Table = {"name": require_text, "bytes": require_bytes, "persistent": require_flag}
+_OPERATION: Table = {
+    "name": require_text,
+    "phase": as_it_is,
+    "implementations": list_of(_read_implementation),
+}
+_GRAPH: Table = {
+    "name": require_text,
+    "resident_bytes": require_bytes,
+    "values": list_of(_read_value),
+    "operations": list_of(_read_operation),
+}
 
 
 def _details_document(details: Details) -> dict[str, Any]:
     return {key: getattr(details, key) for key in _DETAILS}
-
-
-def _details(entry: Any, where: str) -> Details:
-    require_keys(entry, _DETAILS, f"the details of {where}", GraphError)
-    for key in ("module", "operator", "line"):
-        require_text(entry[key], f"the {key} of {where}", GraphError)
-    entries = require_list(entry["shapes"], f"the shapes of {where}", GraphError)
-    shapes = tuple(require_text(shape, f"a shape of {where}", GraphError) for shape in entries)
-    return Details(entry["module"], entry["operator"], shapes, entry["line"])

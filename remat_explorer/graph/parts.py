@@ -50,6 +50,9 @@ class Contents(Protocol):
     def producer(self) -> np.ndarray: ...
 
     @cached_property
+    def costs(self) -> np.ndarray: ...
+
+    @cached_property
     def readers(self) -> tuple[tuple[int, ...], ...]: ...
 
     @cached_property

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from remat_explorer.graph.parts import Contents
+from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.plain_text import one_line
 from remat_explorer.quantities import format_bytes
 
@@ -28,7 +29,8 @@ class Summary:
         workspace_bytes: the largest workspace of an operation's default implementation.
         peak: bytes that checkpoint-all needs, everything included: each operation once, each value freed after its
             last use, or overwritten by it.
-        cost: of running every operation once, in seconds for captured graphs.
+        cost: of running every operation once.
+        unit: of costs, as `cost_unit` has it.
     """
 
     name: str
@@ -42,13 +44,14 @@ class Summary:
     workspace_bytes: int
     peak: int
     cost: float
+    unit: str
 
     def __str__(self) -> str:
         return "\n".join(
             [
                 f"{one_line(self.name)}: {self.forward + self.backward} operations ({self.forward} forward, "
                 f"{self.backward} backward), {self.values} values",
-                f"checkpoint-all needs {format_bytes(self.peak)} and costs {self.cost:.6g}",
+                f"checkpoint-all needs {format_bytes(self.peak)} and costs {self.cost:.6g}{self.unit}",
                 f"resident (parameters, inputs, buffers) {format_bytes(self.resident_bytes)}, "
                 f"features {format_bytes(self.feature_bytes)}, "
                 f"parameter gradients {format_bytes(self.gradient_bytes)}, "
@@ -76,7 +79,20 @@ def summary_of(graph: Contents) -> Summary:
         max(node.default.workspace for node in graph.operations if not node.optional),
         _peak(graph),
         graph.total_cost,
+        cost_unit(graph),
     )
+
+
+@memoize_by_identity
+def cost_unit(graph: Contents) -> str:
+    """What follows a cost of a graph in text: " s", or nothing where costs are the whole units of a teaching graph.
+
+    >>> from remat_explorer.instances import linear
+    >>> cost_unit(linear(3))
+    ''
+    """
+    costs = graph.costs
+    return "" if (costs == costs.round()).all() and (costs > 0).any() else " s"
 
 
 def _peak(graph: Contents) -> int:

@@ -22,21 +22,28 @@ from typing import Any
 
 from remat_explorer.checker import replay
 from remat_explorer.claims import PROVEN
-from remat_explorer.documents import quote, read_json, require_format, require_keys, write_json
+from remat_explorer.documents import quote, read_json, write_json
 from remat_explorer.entry_checks import (
     Seconds,
+    Table,
+    as_it_is,
+    list_of,
+    or_null,
+    read_document,
+    read_entry,
     require_arguments,
     require_bytes,
     require_list,
     require_number,
     require_text,
+    require_whole,
 )
 from remat_explorer.errors import SolutionError, SolverError
 from remat_explorer.files import require_writable
 from remat_explorer.graph import Graph
 from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Plan
-from remat_explorer.quantities import format_bytes, format_overhead, format_share
+from remat_explorer.quantities import exact_bytes, format_bytes, format_overhead, format_share
 from remat_explorer.runtime.autograd_order import region_plan, second_run_of
 from remat_explorer.runtime.module_regions import (
     ModuleRegion,
@@ -51,8 +58,19 @@ from remat_explorer.runtime.peers.policy_check import require_equal
 from remat_explorer.solvers import Condensed, Region, Solution, layers_of
 
 FORMAT, VERSION = "remat-explorer/policy", 1
-_KEYS = ("format", "version", "graph", "budget", "cost", "peak", "all_once", "optimum", "lower_bound", "regions")
-_REGION = ("module", "operators", "saved", "constants", "random")
+_FILE: Table = {
+    **dict.fromkeys(("graph", "cost", "peak", "all_once"), as_it_is),
+    "budget": require_bytes,
+    **dict.fromkeys(("optimum", "lower_bound"), or_null(require_number)),
+    "regions": require_list,
+}
+_REGION: Table = {
+    "module": require_text,
+    "operators": list_of(require_text),
+    "saved": list_of(require_whole),
+    "constants": list_of(require_text),
+    "random": as_it_is,
+}
 RANDOM_STATE_BYTES = 5056  # what torch.get_rng_state() takes, kept by each region that draws random numbers
 ROUNDS = 60
 UNDONE = 3  # modules that a round recomputes as a whole
@@ -209,9 +227,8 @@ def save_policy(solution: Solution, path: str | Path, time_limit: Seconds = 10.0
 
 
 def _read(document: Any, graph: Graph) -> Policy:
-    require_format(document, FORMAT, VERSION, SolutionError)
-    require_keys(document, _KEYS, "the policy file", SolutionError)
-    entry = require_keys(document["graph"], ("name", "sha256"), "the entry 'graph'", SolutionError)
+    read = read_document(document, FORMAT, VERSION, SolutionError, _FILE)
+    entry = read_entry(read["graph"], "graph", SolutionError, {"name": as_it_is, "sha256": as_it_is})
     if entry["sha256"] != graph.sha256:
         raise SolutionError(
             f"this policy is for another graph, {quote(entry['name'])}, than the one given, {graph.name!r}"
@@ -219,9 +236,9 @@ def _read(document: Any, graph: Graph) -> Policy:
     known = {module.module: module for module in module_regions(graph)}
     modules: list[tuple[str, Region]] = []
     taken: dict[int, str] = {}
-    for region in require_list(document["regions"], "the entry 'regions'", SolutionError):
-        require_keys(region, _REGION, "a region", SolutionError)
-        path = require_text(region["module"], "the module of a region", SolutionError)
+    for i, entry in enumerate(read["regions"]):
+        region = read_entry(entry, f"regions[{i}]", SolutionError, _REGION)
+        path: str = region["module"]
         if path not in known:
             raise SolutionError(f"no checkpoint can be put around a module {quote(path)} of {graph.name!r}")
         modules.append((path, _region(region, graph, known[path])))
@@ -229,12 +246,7 @@ def _read(document: Any, graph: Graph) -> Policy:
         if other is not None:
             raise SolutionError(f"the region {quote(path)} is there twice, or lies within {quote(other)}")
         taken |= dict.fromkeys(known[path].operations, path)
-    budget = require_bytes(document["budget"], "the budget", SolutionError)
-    optimum, bound = (
-        None if document[key] is None else require_number(document[key], f"the {key}", SolutionError)
-        for key in ("optimum", "lower_bound")
-    )
-    policy = Policy(graph, budget, tuple(modules), optimum, bound)
+    policy = Policy(graph, read["budget"], tuple(modules), read["optimum"], read["lower_bound"])
     _require_possible(policy)
     if document != policy.to_document():
         wrong = next(key for key, claim in policy.to_document().items() if document[key] != claim)
@@ -248,7 +260,8 @@ def _require_possible(policy: Policy) -> None:
     """Refuse a budget that the policy exceeds, and what no solution can cost beside it, or no bound can be."""
     optimum, bound, once = policy.optimum, policy.lower_bound, policy.graph.total_cost
     if policy.peak > policy.budget:
-        raise SolutionError(f"the budget of the file is {policy.budget} bytes, but its regions take {policy.peak}")
+        budget, peak = exact_bytes(policy.budget), exact_bytes(policy.peak)
+        raise SolutionError(f"the budget of the file is {budget}, but its regions take {peak}")
     if optimum is not None and optimum < once * (1 - PROVEN):
         raise SolutionError(f"the optimum of the file is {optimum!r}, but computing everything once costs {once!r}")
     for cost, what in ((policy.cost, "its regions cost"), (optimum, "its optimum is")):
@@ -257,14 +270,10 @@ def _require_possible(policy: Policy) -> None:
 
 
 def _region(entry: dict[str, Any], graph: Graph, module: ModuleRegion) -> Region:
-    operators, saved, constants = entry["operators"], entry["saved"], entry["constants"]
-    for names in (operators, constants):
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise SolutionError(f"the operators of {module.module!r} are no list of names: {quote(names)}")
-    places = isinstance(saved, list) and all(type(i) is int and 0 <= i < len(operators) for i in saved)
-    if not places or sorted(set(saved)) != saved:
+    operators, saved = list(entry["operators"]), list(entry["saved"])
+    if any(i >= len(operators) for i in saved) or sorted(set(saved)) != saved:
         raise SolutionError(f"what is saved of {module.module!r} are no places among its operators: {quote(saved)}")
-    listed = listed_calls(graph, module.operations, {operators[i] for i in saved}, set(constants))
+    listed = listed_calls(graph, module.operations, {operators[i] for i in saved}, set(entry["constants"]))
     if [call for call, _ in listed] != operators:
         raise SolutionError(
             f"the operators of {module.module!r} on this graph are not those of the file: {quote(operators)}"
@@ -327,7 +336,7 @@ class PolicySearch:
         if not found:
             raise SolverError(
                 f"no policy was found that fits into {format_bytes(self.budget)}; the smallest one takes "
-                f"{format_bytes(self.least)}, so give {self.least} bytes or more"
+                f"{exact_bytes(self.least)}; give as much or more"
             )
         best = min(found, key=self.evaluate)
         for choice in sorted(found, key=self.evaluate):

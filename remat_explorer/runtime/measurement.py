@@ -7,6 +7,7 @@ which Perfetto (ui.perfetto.dev) and chrome://tracing open.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -39,7 +40,7 @@ class Measurement:
         statement_seconds: time of each statement in a run of its own, float64.
         resident_bytes: parameters, buffers, inputs and constants; known, not measured.
         budget: bytes that the solution was made for; requested bytes, which predictions count, are judged by it.
-        seconds: median time of the plan's generated code.
+        seconds: median time of the plan's generated code; NaN while it is not timed.
         generated_peak: measured peak of the generated code in bytes, resident bytes included.
         checkpoint_all_seconds: median time of the plan that keeps everything, taken in turn with it; None where
             memory does not hold it.
@@ -77,6 +78,11 @@ class Measurement:
     def predicted(self) -> Timeline:
         """The plan's timeline."""
         return self.plan.timeline
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether its times are there; else memory, or memory and results, are all that is known."""
+        return not math.isnan(self.seconds)
 
     @property
     def peak(self) -> int:
@@ -202,17 +208,19 @@ class Measurement:
         against = (
             "" if self.checkpoint_all_seconds is None else f" against {format_seconds(self.checkpoint_all_seconds)}"
         )
+        kept = " for keeping everything" if against else ""
+        taken = f" ({format_seconds(self.seconds)}{against}{kept})" if self.is_timed else ""
         lines = [
             f"on {self.device}",
             f"peak: predicted {format_bytes(self.predicted_peak)}, measured {format_bytes(self.peak)} "
             f"(error {self.error:+.3%}, without resident bytes {self.dynamic_error:+.3%})",
             f"budget: {format_bytes(self.budget)}, {peak}{',' if of_code else ''} {verdict} it",
-            f"overhead: predicted {format_overhead(self.predicted_overhead)}, measured {self.overhead_text} "
-            f"({format_seconds(self.seconds)}{against}{' for keeping everything' if against else ''})",
+            f"overhead: predicted {format_overhead(self.predicted_overhead)}, measured {self.overhead_text}{taken}",
         ]
         if self.eager:
             lines += [
-                f"plain PyTorch: {format_bytes(self.eager.peak)}, {format_seconds(self.eager.seconds)}",
+                f"plain PyTorch: {format_bytes(self.eager.peak)}"
+                + (f", {format_seconds(self.eager.seconds)}" if self.is_timed else ""),
                 *str(self.eager.comparison).splitlines(),
             ]
         if self.missing:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +27,8 @@ from remat_explorer.runtime.measurement import Measurement, Reference
 from remat_explorer.runtime.plan_bench import PlanBench
 from remat_explorer.solvers import Solution
 
+NOT_YET = "plain PyTorch has not run yet"
+
 
 def measure(
     solution: Solution,
@@ -40,6 +43,7 @@ def measure(
     program: Program | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     cancelled: Callable[[], bool] = lambda: False,
+    on_measured: Callable[[Measurement], None] = lambda measurement: None,
 ) -> Measurement:
     """Run the plan of ``solution`` beside plain PyTorch, from the same random state, and compare.
 
@@ -58,6 +62,8 @@ def measure(
         program: of the graph, where the step of this model on this device is traced already.
         on_progress: called with runs done and in total.
         cancelled: asked before each statement, and before each operation of plain PyTorch.
+        on_measured: called with what is known once the plan's memory is, and once its results are compared, too; what
+            is not timed yet has NaN seconds.
 
     Raises:
         OutOfMemoryError: if memory runs out while the plan runs, with the statement, what was alive, the prediction.
@@ -84,16 +90,36 @@ def measure(
         advance()
         missing: list[str] = []
         names = ["plan", "checkpoint-all", "eager"]
+        with contextlib.nullcontext() if snapshot is None else record_memory_snapshot(placed.device, snapshot):
+            during, after, final, allocator = bench.metered_run(hard_cap)
+        measured = Measurement(
+            device=torch.cuda.get_device_name(placed.device) if placed.device.type == "cuda" else "cpu",
+            plan=solution.plan,
+            during=during,
+            after=after,
+            statement_seconds=np.zeros(len(during)),
+            resident_bytes=solution.graph.resident_bytes,
+            budget=solution.budget,
+            seconds=math.nan,
+            generated_peak=0,
+            checkpoint_all_seconds=None,
+            predicted_overhead=solution.schedule.overhead,
+            eager=None,
+            allocator=allocator,
+            missing=NOT_YET,
+        )
+        on_measured(measured)
+        advance()
         reference: tuple[int, FinalState] | None = None
         with _skipped_if_out_of_memory("eager", names, missing):
             reference = bench.eager_run()
         bench.start.rewind()
-        advance()
-        with contextlib.nullcontext() if snapshot is None else record_memory_snapshot(placed.device, snapshot):
-            during, after, final, allocator = bench.metered_run(hard_cap)
-        advance()
         comparison = bench.compared(final, reference[1]) if reference else None
         del final
+        if reference and comparison:
+            eager = Reference(reference[0], math.nan, comparison)
+            on_measured(dataclasses.replace(measured, eager=eager, missing=""))
+        advance()
         statement_seconds = bench.statement_seconds()
         advance()
         generated_peak = bench.generated_peak()
@@ -109,18 +135,12 @@ def measure(
     seconds = {name: statistics.median(taken) for name, taken in times.items()}
     if hard_cap:
         _require_cap(solution, during)
-    return Measurement(
-        device=torch.cuda.get_device_name(placed.device) if placed.device.type == "cuda" else "cpu",
-        plan=solution.plan,
-        during=during,
-        after=after,
+    return dataclasses.replace(
+        measured,
         statement_seconds=statement_seconds,
-        resident_bytes=solution.graph.resident_bytes,
-        budget=solution.budget,
         seconds=seconds["plan"],
         generated_peak=generated_peak,
         checkpoint_all_seconds=seconds.get("checkpoint-all"),
-        predicted_overhead=solution.schedule.overhead,
         eager=Reference(reference[0], seconds["eager"], comparison) if reference and comparison else None,
         allocator=allocator,
         missing="; ".join(missing),

@@ -82,7 +82,8 @@ def rematerialize(
         model: what to train, on the device where it shall be trained, in the mode in which it shall be trained.
         args, kwargs: inputs of forward, as large as they get. Those that require a gradient get one.
         budget: bytes, "2 GiB", or "60%" of what keeping everything takes for ``args``; "smallest" for the smallest with
-            a known schedule, or what `remat_explorer.minimum_budget` gave. Parameters and gradients are included. A
+            a known schedule, "40% of the way" for one between the two, or what `remat_explorer.minimum_budget` gave.
+            Parameters and gradients are included. A
             gradient that waits in ``.grad`` for the next one to be added comes on top, and so does what a loss that is
             computed elsewhere takes for itself. It is for one forward pass and its backward pass: each other call
             whose backward pass is still to come takes the attribute ``rematerialization.waiting_bytes`` more.

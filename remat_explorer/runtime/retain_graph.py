@@ -41,10 +41,12 @@ def solve_within(graph: Graph, budget: Budget, solve_at: Callable[[Budget], Solu
 
     The budget is asked for first, as one of the ordinary peak, and then others, the same for every budget of a graph,
     from the largest down, until a schedule fits. That nothing cheaper fits is not proven. "60%" is of the
-    `retaining_peak` of keeping everything, "smallest" the least of all schedules that are looked at.
+    `retaining_peak` of keeping everything, "smallest" the least of all schedules that are looked at; "40% of the way"
+    begins at that of the schedule with the smallest ordinary peak.
     """
-    most, smallest = retaining_peak(Plan.of(checkpoint_all(graph))), minimum_budget(graph).known_feasible
-    limit = None if is_smallest(budget) else _bytes_of(budget, most)
+    most, known = retaining_peak(Plan.of(checkpoint_all(graph))), minimum_budget(graph)
+    smallest = known.known_feasible
+    limit = None if is_smallest(budget) else _bytes_of(budget, most, known)
     parts = MAX_SOLVES - 2  # beside the budget itself, and the smallest
     steps: list[Budget] = [smallest + (most - smallest) * part // parts for part in range(parts, 0, -1)]
     steps = [step for step in [*steps, SMALLEST] if limit is None or step == SMALLEST or step < limit]
@@ -71,8 +73,10 @@ def solve_within(graph: Graph, budget: Budget, solve_at: Callable[[Budget], Solu
     )
 
 
-def _bytes_of(budget: Budget, most: int) -> int:
-    return budget.known_feasible if isinstance(budget, MinimumBudget) else parse_budget(budget, most)
+def _bytes_of(budget: Budget, most: int, known: MinimumBudget) -> int:
+    if isinstance(budget, MinimumBudget):
+        return budget.known_feasible
+    return parse_budget(budget, most, lambda: retaining_peak(Plan.of(known.schedule)))
 
 
 def _at(solution: Solution, budget: int, bound: float | None) -> Solution:

@@ -8,6 +8,7 @@ the one that first computes them.
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from functools import cached_property, reduce
 from typing import Any
 
@@ -200,6 +201,12 @@ class Schedule:
     def recomputations(self) -> int:
         """How many computations are repetitions."""
         return len(self.sequence) - len({k for _, k, _ in self.sequence})
+
+    @cached_property
+    def repeated_operations(self) -> dict[int, int]:
+        """How often each operation runs that runs more than once."""
+        runs = Counter(k for _, k, _ in self.sequence)
+        return {k: count for k, count in runs.items() if count > 1}
 
     @cached_property
     def computed(self) -> np.ndarray:

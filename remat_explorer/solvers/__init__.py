@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from remat_explorer.solvers.ablation.ablation_result import ALL, NONE, Ablation, Kinds, called
+from remat_explorer.solvers.ablation.ablation_result import ALL, NONE, Ablation, Kinds, kinds_name
 from remat_explorer.solvers.ablation.ablation_run import AblationProgress, ablation
 from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress, checkpoint_all, checkpoint_all_peak, cores
 from remat_explorer.solvers.batches.batch_bound import BatchProblem, largest_operation_batch
@@ -22,13 +22,13 @@ from remat_explorer.solvers.memory.minimum_budget import (
     Budget,
     MinimumBudget,
     budget_of,
+    fall_back_on_smallest,
     is_relative,
     is_smallest,
     minimum_budget,
     require_budget,
     smallest_known,
     spaced_budgets,
-    with_known,
 )
 from remat_explorer.solvers.memory_at_overhead.memory_search import MemoryAtOverhead, memory_at_overhead
 from remat_explorer.solvers.method import (
@@ -38,12 +38,15 @@ from remat_explorer.solvers.method import (
     default_options,
     read_option,
     read_options,
-    row,
+    table_one_row,
     write_options,
 )
 from remat_explorer.solvers.methods.checkmate_approx import EPSILON, THRESHOLD
 from remat_explorer.solvers.methods.checkpoint_sequential import METHOD as CHECKPOINT_SEQUENTIAL
-from remat_explorer.solvers.methods.checkpoint_sequential import blocks, checkpoint_sequential_candidates
+from remat_explorer.solvers.methods.checkpoint_sequential import (
+    checkpoint_sequential_candidates,
+    single_value_stretches,
+)
 from remat_explorer.solvers.methods.chen import AP_GREEDY, AP_SQRT_N, articulation_split_points, require_chain
 from remat_explorer.solvers.methods.griewank import binomial_schedule, forward_steps
 from remat_explorer.solvers.methods.regions import Region, forward_operations, layers_of, needed_values
@@ -53,13 +56,14 @@ from remat_explorer.solvers.methods.two_phase_rounding import (
     minimal_row,
     naive_rounding,
     reduced_budget,
+    retained_values,
     round_deterministically,
     scatter,
     solve_linear_program,
-    values_of,
 )
 from remat_explorer.solvers.milp import BACKENDS, Milp
 from remat_explorer.solvers.monet.selections import Selection, default_selection, fastest_selection
+from remat_explorer.solvers.offload import TRANSFER_STRATEGIES
 from remat_explorer.solvers.persistent.block_chain import chain_of
 from remat_explorer.solvers.registry import DEFAULTS, STRATEGIES, default_strategy, method_of
 from remat_explorer.solvers.relaxation import Relaxation, relax

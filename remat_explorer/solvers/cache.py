@@ -24,8 +24,9 @@ from remat_explorer import __version__
 from remat_explorer.allocator import AllocatorSettings, reserved_of
 from remat_explorer.cache_folder import cache_folder, entry_path, evict, paths_about, used_now
 from remat_explorer.checker import check_schedule
-from remat_explorer.documents import read_json, require_format, require_keys, write_json
-from remat_explorer.entry_checks import require_bytes, require_number, require_text
+from remat_explorer.claims import CLAIMS
+from remat_explorer.documents import read_json, write_json
+from remat_explorer.entry_checks import Table, as_it_is, read_document, read_entry, require_number, require_text
 from remat_explorer.errors import RematError, ScheduleError, SolutionError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import SMALLEST
@@ -48,7 +49,6 @@ from remat_explorer.solvers.solution import (
 FORMAT, VERSION = "remat-explorer/cached-solution", 1
 LARGEST = 256 * 2**20  # bytes of all kept solutions together; above that the longest unused go
 KNOWN_BEFORE = ", with no better schedule than one that was known before"
-_KEYS = ("format", "version", "key", "graph", "time_limit", "threads", "solution")
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,18 +213,12 @@ def describe_entry(path: Path) -> dict[str, Any]:
     Raises:
         SolutionError: if the file cannot be read, or is no kept solution.
     """
-    document = require_keys(read_json(path, SolutionError), _KEYS, "the kept solution", SolutionError)
-    require_format(document, FORMAT, VERSION, SolutionError)
-    solution = document["solution"] if isinstance(document["solution"], dict) else {}
-    words = {"graph": document["graph"]} | {name: solution.get(name) for name in ("strategy", "status")}
-    for name, word in words.items():
-        require_text(word, f"the {name} of {str(path)!r}", SolutionError)
-    cost = solution.get("cost")
-    return words | {
-        "budget": require_bytes(solution.get("budget"), f"the budget of {str(path)!r}", SolutionError),
-        "time_limit": _read_time_limit(document["time_limit"]),
-        "cost": None if cost is None else require_number(cost, f"the cost of {str(path)!r}", SolutionError),
-    }
+    document = read_json(path, SolutionError)
+    read = read_document(document, FORMAT, VERSION, SolutionError, _FILE)
+    about = {key: CLAIMS[key] for key in ("strategy", "status", "budget", "cost")}
+    solution = read["solution"] if isinstance(read["solution"], dict) else {}
+    claims = read_entry({key: solution.get(key) for key in about}, "solution", SolutionError, about)
+    return {"graph": read["graph"], "time_limit": read["time_limit"]} | claims
 
 
 def _merged(one: Solution, other: Solution) -> Solution:
@@ -287,24 +281,22 @@ def _read(question: Question) -> _Kept | None:
     try:
         if not path.exists():
             return None
-        document = require_keys(read_json(path, SolutionError), _KEYS, "the kept solution", SolutionError)
-        require_format(document, FORMAT, VERSION, SolutionError)
-        if document["key"] != question.key:
+        document = read_json(path, SolutionError)
+        read = read_document(document, FORMAT, VERSION, SolutionError, _FILE)
+        if read["key"] != question.key:
             raise SolutionError("the file answers another question")
-        solution = Solution.from_document(document["solution"], question.graph)
+        solution = Solution.from_document(read["solution"], question.graph)
         if solution.budget != question.budget or solution.strategy != question.strategy:
             raise SolutionError("its solution answers another question")
         reserved = question.options.get("budget_means") == RESERVED
         if reserved and solution.schedule and reserved_of(solution.schedule) > solution.budget:
             raise SolutionError("its schedule reserves more than the budget")
         _require_believable(question, solution)
-        time_limit = _read_time_limit(document["time_limit"])
-        threads = require_number(document["threads"], "the threads of the kept solution", SolutionError)
     except Exception:  # whatever a file can hold
         with contextlib.suppress(OSError):
             path.unlink()
         return None
-    return _Kept(solution, time_limit, int(threads))
+    return _Kept(solution, read["time_limit"], int(read["threads"]))
 
 
 def _require_believable(question: Question, solution: Solution) -> None:
@@ -322,6 +314,15 @@ def _require_believable(question: Question, solution: Solution) -> None:
         require_unrefuted(question.graph, [("the file", solution)])
 
 
-def _read_time_limit(entry: Any) -> float:
+def _read_time_limit(entry: Any, where: str, error: type[RematError]) -> float:
     """Seconds; null stands for a search without a limit, since JSON has no infinity."""
-    return math.inf if entry is None else require_number(entry, "the time limit of the kept solution", SolutionError)
+    return math.inf if entry is None else require_number(entry, where, error)
+
+
+_FILE: Table = {
+    "key": as_it_is,
+    "graph": require_text,
+    "time_limit": _read_time_limit,
+    "threads": require_number,
+    "solution": as_it_is,
+}

@@ -1,7 +1,7 @@
 """What a strategy says of itself: how it runs, what Table 1 of the paper says of it, and how others treat it.
 
 `Method` is the description; `cheapest_within` and `within_budget` run a method that has a few schedules to choose from;
-`read_options`, `write_options` and `default_options` are its options as text; `row` is its row of Table 1.
+`read_options`, `write_options` and `default_options` are its options as text; `table_one_row` is its row of Table 1.
 
 Source: Jain et al., Checkmate (MLSys 2020), Table 1.
 """
@@ -328,11 +328,11 @@ class TableOneRow:
         return f"{self.summary}.{knob}" + (f" Source: {self.source}." if self.source else "")
 
 
-def row(method: Method) -> TableOneRow:
+def table_one_row(method: Method) -> TableOneRow:
     """The row of a method.
 
     >>> from remat_explorer.solvers.registry import STRATEGIES
-    >>> row(STRATEGIES["checkpoint-all"]).cost_aware
+    >>> table_one_row(STRATEGIES["checkpoint-all"]).cost_aware
     'no'
     """
     try:

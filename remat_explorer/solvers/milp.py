@@ -272,6 +272,14 @@ class Milp:
             for column in self._integers:
                 self._model.vars[column].var_type = self._mip.INTEGER
 
+    def without_presolve(self) -> None:
+        """Solve as it stands, where the back end can: HiGHS's presolve has called feasible problems infeasible."""
+        choose = getattr(self._model.solver, "_set_string_option_value", None)
+        if choose is not None:
+            choose("presolve", "off")
+        else:
+            self._model.preprocess = 0
+
     def row(self, columns: Sequence[int], coefficients: Sequence[float], sense: Sense, right: float) -> int:
         """Add the row ``sum(coefficients * columns) sense right`` and return its number."""
         self._rows.add(columns, coefficients, sense, right)

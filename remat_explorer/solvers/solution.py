@@ -16,15 +16,15 @@ from typing import Any
 
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.checker import check, check_schedule
-from remat_explorer.claims import PROVEN, Claims, Status, relative_gap
-from remat_explorer.documents import pack_rows, quote, read_json, require_format, require_keys, unpack_rows, write_json
-from remat_explorer.entry_checks import require_arguments, require_text
+from remat_explorer.claims import CLAIMS, LIMIT, PROVEN, Claims, Status, relative_gap
+from remat_explorer.documents import pack_rows, quote, read_json, unpack_rows, write_json
+from remat_explorer.entry_checks import Table, as_it_is, read_document, read_entry, require_arguments, require_text
 from remat_explorer.errors import QuantityError, RematError, ScheduleError, SolutionError, SolverError, UnknownNameError
 from remat_explorer.graph import MOST_IMPLEMENTATIONS, Graph, options_document, parse_options
 from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Plan
-from remat_explorer.quantities import SMALLEST, format_bytes, format_overhead, format_seconds, format_share
+from remat_explorer.quantities import begins_at_smallest, format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Computations, Schedule
 from remat_explorer.solvers.base import Limits, checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
@@ -33,22 +33,6 @@ from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
 from remat_explorer.solvers.registry import STRATEGIES, method_of
 
 FORMAT, VERSION = "remat-explorer/solution", 1
-_KEYS = (
-    "format",
-    "version",
-    "graph",
-    "strategy",
-    "status",
-    "budget",
-    "cost",
-    "peak",
-    "lower_bound",
-    "gap",
-    "seconds",
-    "solver",
-    "R",
-    "S",
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,13 +157,13 @@ class Solution:
         require_arguments(Solution.load_schedule, locals())
         document = read_json(path, SolutionError)
         try:
-            _require_solution(document)
-            if document["graph"]["sha256"] == graph.sha256:
+            read = _read(document)
+            if read["graph"]["sha256"] == graph.sha256:
                 return _unrefuted(Solution.from_document(document, graph))
-            if document["graph"].get("structure") != graph.structure:
-                raise _other_graph(document["graph"]["name"], graph)
-            claims = Claims.of(document, "the file")
-            schedule = _schedule(document, graph, claims.budget) if document["R"] is not None else None
+            if read["graph"].get("structure") != graph.structure:
+                raise _other_graph(read["graph"]["name"], graph)
+            claims = Claims.of(read)
+            schedule = _schedule(read, graph, claims.budget) if read["R"] is not None else None
         except SolutionError as error:
             raise SolutionError(f"{one_line(str(path))}: {error}") from None
         status = Status.FEASIBLE if schedule else Status.UNKNOWN
@@ -211,11 +195,11 @@ class Solution:
         Raises:
             SolutionError: as `load`.
         """
-        _require_solution(document)
-        if document["graph"]["sha256"] != graph.sha256:
-            raise _other_graph(document["graph"]["name"], graph)
-        claims = Claims.of(document, "the file")
-        schedule = _schedule(document, graph, claims.budget) if document["R"] is not None else None
+        read = _read(document)
+        if read["graph"]["sha256"] != graph.sha256:
+            raise _other_graph(read["graph"]["name"], graph)
+        claims = Claims.of(read)
+        schedule = _schedule(read, graph, claims.budget) if read["R"] is not None else None
         solution = Solution.claimed(claims, graph, schedule)
         claims.require_true(solution.cost, solution.peak, "the file")
         return solution
@@ -254,22 +238,27 @@ def capture_options_of(path: str | Path) -> CaptureOptions | None:
     """
     document = read_json(path, SolutionError)
     try:
-        _require_solution(document)
-        entry = document["graph"].get("capture")
-        return None if entry is None else parse_options(entry, SolutionError)
+        entry = _read(document)["graph"].get("capture")
+        return None if entry is None else parse_options(entry, "graph.capture", SolutionError)
     except SolutionError as error:
         raise SolutionError(f"{one_line(str(path))}: {error}") from None
 
 
-def _require_solution(document: Any) -> None:
-    require_format(document, FORMAT, VERSION, SolutionError)
-    limited = "limit" in document
-    require_keys(document, (*_KEYS, *(["limit"] if limited else [])), "the solution file", SolutionError)
-    entry = document["graph"]
-    optional = [key for key in ("structure", "capture") if isinstance(entry, dict) and key in entry]
-    require_keys(entry, ("name", "sha256", *optional), "the entry 'graph'", SolutionError)
-    for key in entry.keys() - {"capture"}:
-        require_text(entry[key], f"the {key} of the entry 'graph'", SolutionError)
+def _read_graph(entry: Any, where: str, error: type[RematError]) -> dict[str, Any]:
+    names = {"name": require_text, "sha256": require_text}
+    return read_entry(entry, where, error, names, {"structure": require_text, "capture": as_it_is})
+
+
+_FILE: Table = {
+    "graph": _read_graph,
+    **CLAIMS,
+    "R": as_it_is,
+    "S": as_it_is,
+}
+
+
+def _read(document: Any) -> dict[str, Any]:
+    return read_document(document, FORMAT, VERSION, SolutionError, _FILE, LIMIT)
 
 
 def _unrefuted(solution: Solution) -> Solution:
@@ -370,9 +359,9 @@ def require_meaning(meaning: str, budget: object = None) -> str:
     """
     if meaning not in MEANINGS:
         raise UnknownNameError("meaning of a budget", meaning, MEANINGS)
-    if meaning == RESERVED and isinstance(budget, str) and budget.strip().lower() == SMALLEST:
+    if meaning == RESERVED and begins_at_smallest(budget):
         raise QuantityError(
-            f'the budget "{SMALLEST}" is known for requested bytes only; give the reserved ones as a number of bytes'
+            f'the budget "{budget}" is known for requested bytes only; give the reserved ones as a number of bytes'
         )
     return meaning
 

@@ -17,21 +17,23 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, overload
 
 from remat_explorer.allocator import reserved_of
 from remat_explorer.checker import check_schedule
 from remat_explorer.entry_checks import Seconds, Threads, require_arguments
-from remat_explorer.errors import ScheduleError, UnknownNameError
+from remat_explorer.errors import ScheduleError, SolverError, UnknownNameError
 from remat_explorer.graph import Graph
+from remat_explorer.offload import Transfers, TransferSolution
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import exact_bytes, format_bytes
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress
+from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress, cores
 from remat_explorer.solvers.bounds.stages import cost_step
 from remat_explorer.solvers.cache import Question, known_answer, load_solution, no_worse, store_or_warn
-from remat_explorer.solvers.memory.minimum_budget import Budget, budget_of, with_known
+from remat_explorer.solvers.memory.minimum_budget import Budget, budget_of, fall_back_on_smallest
 from remat_explorer.solvers.milp import backend
+from remat_explorer.solvers.offload import TRANSFER_STRATEGIES, solve_with_transfers
 from remat_explorer.solvers.registry import STRATEGIES, threads_of
 from remat_explorer.solvers.search.planner import load_search
 from remat_explorer.solvers.solution import (
@@ -46,6 +48,7 @@ from remat_explorer.solvers.solution import (
 )
 
 
+@overload
 def solve(
     graph: Graph,
     budget: Budget,
@@ -57,8 +60,39 @@ def solve(
     cancelled: Callable[[], bool] | None = None,
     cache: bool = False,
     budget_means: str = REQUESTED,
+    transfers: None = None,
     **options: Any,
-) -> Solution:
+) -> Solution: ...
+@overload
+def solve(
+    graph: Graph,
+    budget: Budget,
+    strategy: str = "optimal",
+    time_limit: Seconds = 60.0,
+    solver: str = "highs",
+    threads: Threads | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+    cache: bool = False,
+    budget_means: str = REQUESTED,
+    *,
+    transfers: Transfers,
+    **options: Any,
+) -> TransferSolution: ...
+def solve(
+    graph: Graph,
+    budget: Budget,
+    strategy: str = "optimal",
+    time_limit: Seconds = 60.0,
+    solver: str = "highs",
+    threads: Threads | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+    cache: bool = False,
+    budget_means: str = REQUESTED,
+    transfers: Transfers | None = None,
+    **options: Any,
+) -> Solution | TransferSolution:
     """The cheapest schedule of ``graph`` within ``budget`` that a strategy finds in time, checked.
 
     "optimal" and "infeasible" speak of the strategy's class of schedules: for "optimal", those that compute operation t
@@ -68,8 +102,9 @@ def solve(
 
     Args:
         graph: the training graph.
-        budget: bytes, "1.5 GiB", "60%" of the checkpoint-all peak, or "smallest", the smallest with a known schedule,
-            or what `minimum_budget` gave; resident bytes (parameters) included.
+        budget: bytes, "1.5 GiB", or "60%" of the checkpoint-all peak; "smallest", the smallest with a known schedule,
+            or "40% of the way" from there to that peak; or what `minimum_budget` gave. Resident bytes (parameters)
+            are included.
         strategy: a key of `STRATEGIES`.
         time_limit: seconds of wall time; loading the strategy and compiling the search, once on a machine,
             are no part of them. Where the smallest budget is asked for, looking for it counts, which takes about three
@@ -86,10 +121,12 @@ def solve(
             on a GPU is predicted to take from the driver for them, with the settings of this process. The second asks
             for several budgets within the time limit, and never gives a schedule that reserves more. Its bound is that
             of the first, which nothing that fits can undercut.
+        transfers: what copies to the host and back take; then the strategy is one of `TRANSFER_STRATEGIES`, such as
+            "offload", and the answer is a plan with a makespan and a bound of its own. It is not kept in the cache.
         options: of the strategy, such as its knob (`Method.arguments` lists them).
 
     Raises:
-        QuantityError: if the budget cannot be read, or is "smallest" in reserved bytes.
+        QuantityError: if the budget cannot be read, or begins at "smallest" in reserved bytes.
         UnknownNameError: if there is no such strategy, solver or meaning of a budget.
         ScheduleError: if a schedule of the strategy is wrong, or costs less than its bound: a bug.
         SolverError: if the solver fails, or the graph has operations with several implementations, or optional ones,
@@ -99,8 +136,29 @@ def solve(
     >>> solution = solve(linear(8), budget=4)
     >>> str(solution.status), solution.cost, solution.lower_bound, solution.peak
     ('optimal', 26.0, 26.0, 4)
+
+    Sent and fetched in time, nothing has to be computed again:
+
+    >>> solution = solve(linear(4), budget=4, strategy="offload", transfers=Transfers(out=1.0, back=1.0))
+    >>> str(solution.status), solution.cost, solution.lower_bound, solution.host_peak
+    ('optimal', 9.0, 9.0, 1)
     """
     require_arguments(solve, locals())
+    if transfers is not None or strategy in TRANSFER_STRATEGIES:
+        if transfers is None:
+            raise SolverError(
+                f"the strategy {strategy!r} needs transfers, such as transfers=Transfers(out=25e9, back=25e9)"
+            )
+        if options or budget_means != REQUESTED:
+            given = ", ".join(options) or f"budget_means={budget_means!r}"
+            raise SolverError(f"a solve with transfers does not take {given}")
+        backend(solver)
+        budget_bytes = budget_of(graph, budget, cache)
+        load_search(on_progress or (lambda progress: None))
+        threads = min(2, cores()) if threads is None else threads
+        report, asked_to_stop = on_progress or (lambda progress: None), cancelled or (lambda: False)
+        limits = Limits(time_limit, solver, threads, report, asked_to_stop)
+        return solve_with_transfers(graph, budget_bytes, strategy, transfers, limits)
     asked = (graph, budget, strategy, time_limit, solver, threads, on_progress, cancelled, cache, budget_means)
     return solve_from(Answer(None), *asked, **options)
 
@@ -159,7 +217,7 @@ def solve_from(
         answer = method(graph, budget_bytes, limits, **options)
     solution = no_worse(judge(graph, budget_bytes, strategy, answer, limits.elapsed), start.schedule)
     if budget_means == REQUESTED:
-        solution = with_known(solution, budget, options.get("implementations", "all"))
+        solution = fall_back_on_smallest(solution, budget, options.get("implementations", "all"))
     if cache:
         store_or_warn(question.within(solution.seconds) if limits.cancelled() else question, solution)
     return solution

@@ -11,9 +11,10 @@ from tests.browser.lab import LastingNotebook, run_cell
 
 CELL = "import remat_explorer as rx\nexplorer = {}\nexplorer"
 ON_SCREEN = """() => {
-    const [matrices, figure] = ['.remat-matrices', '.js-plotly-plot'].map((part) => document.querySelector(part));
-    return matrices?.dataset.rows > 0 && figure?._fullData?.find(({name}) => name === 'predicted')?.x?.length > 1;
+    const [matrices, curve] = ['.remat-matrices', '.remat-curve'].map((part) => document.querySelector(part));
+    return matrices?.dataset.rows > 0 && curve?.dataset.points > 0;
 }"""
+TABS = ("Why", "Peak", "Compare", "Run")  # the other panels are in a list
 AXE = AXE_FILE_PATH.read_text("utf-8")
 VIOLATIONS = """async (place) => {
     const found = await axe.run(place, {resultTypes: ['violations']});
@@ -43,12 +44,12 @@ PREDICTED = f"(height) => Math.max(...(({LINE_OF})('predicted')?.y ?? [])) === h
 # Whether the plots fill their place.
 FITS = """() => {
     const [place, drawn] = ['.remat-figure', '.remat-figure .main-svg'].map(
-        (name) => document.querySelector(name).getBoundingClientRect());
-    return Math.abs(place.width - drawn.width) < 2 && Math.abs(place.height - drawn.height) < 2;
+        (name) => document.querySelector(name)?.getBoundingClientRect());
+    return drawn && Math.abs(place.width - drawn.width) < 2 && Math.abs(place.height - drawn.height) < 2;
 }"""
 # Drags the budget to a share of the slider: how often the matrices were drawn at once, and on how many canvases.
 DRAG = """(share) => {
-    const [slider, root] = ['.remat-budget input, #budget input', '.remat-matrices'].map(
+    const [slider, root] = ['.remat-curve input, #budget input', '.remat-matrices'].map(
         (part) => document.querySelector(part));
     const drawn = root.dataset.drawn;
     slider.value = Number(slider.min) + share * (slider.max - slider.min);
@@ -68,11 +69,20 @@ ORANGE = """(down) => {
 
 
 def status(page: Any) -> str:
-    return page.locator(".remat-status .text").inner_text()
+    """The report on the last thing that was done, which may be folded away."""
+    return page.locator(".remat-status").text_content()
+
+
+def await_status(page: Any, text: str, seconds: float = 60) -> None:
+    page.locator(".remat-status", has_text=text).wait_for(state="attached", timeout=1000 * seconds)
+
+
+def story(page: Any) -> str:
+    return page.locator(".remat-story .sentence").inner_text()
 
 
 def await_idle(page: Any, seconds: float = 60) -> None:
-    page.wait_for_selector('.remat-status[data-busy=""]', timeout=1000 * seconds)
+    page.wait_for_selector('.remat-status[data-busy=""]', state="attached", timeout=1000 * seconds)
 
 
 def await_attribute(page: Any, name: str, value: Any, widget: str = "matrices") -> None:
@@ -98,11 +108,15 @@ def at_scene(page: Any, scene: int, caption: str) -> bool:
 
 
 def choose_tab(page: Any, name: str) -> None:
-    page.locator(".remat-tabs").get_by_role("tab", name=name, exact=True).click()
+    tabs = page.locator(".remat-tabs")
+    if name in TABS:
+        tabs.get_by_role("tab", name=name, exact=True).click()
+    else:
+        tabs.locator("select").select_option(label=name)
 
 
 def choose_picture(page: Any, name: str) -> None:
-    page.locator(".remat-scrubber").get_by_role("button", name=name, exact=True).click()
+    page.locator(".remat-scrubber").get_by_role("tab", name=name, exact=True).click()
 
 
 def choose_theme(page: Any, theme: str) -> None:
@@ -111,8 +125,8 @@ def choose_theme(page: Any, theme: str) -> None:
 
 
 def open_more(page: Any) -> None:
-    """Show the fields beyond model and budget, which the browser may remember to be open."""
-    more = page.locator(".remat-controls").get_by_role("button", name="More")
+    """Show the fields beyond model, batch and budget, which the browser may remember to be open."""
+    more = page.locator(".remat-controls").get_by_role("button", name="⋯")
     if not page.locator(".remat-more").is_visible():
         more.click()
     page.wait_for_selector(".remat-more", state="visible")
@@ -139,7 +153,7 @@ def show_in(notebook: LastingNotebook, explorer: str, *cells: str) -> Any:
 
 
 def show_again(page: Any) -> None:
-    """Run the first cell, and wait for matrices and timeline."""
+    """Run the first cell, and wait for matrices and curve."""
     run_cell(page, 0)
     page.wait_for_function(ON_SCREEN, timeout=90_000)
     await_idle(page)

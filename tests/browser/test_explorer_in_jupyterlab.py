@@ -18,6 +18,7 @@ from tests.browser.explorer_page import (
     PAINTED,
     await_attribute,
     await_idle,
+    await_status,
     choose_picture,
     choose_tab,
     click,
@@ -45,8 +46,8 @@ COLOURS = """async (bytes) => {
 @pytest.fixture(scope="module")
 def page(notebook: LastingNotebook) -> Any:
     page = show_in(notebook, "rx.Explorer(graph=rx.linear(8), budget=4, improve=False, sweep=False)")
-    click(page, "Solve")
-    page.wait_for_selector(".remat-status:has-text('Optimal')", timeout=60_000)
+    click(page, "Find the best")
+    await_status(page, "Proven best")
     return page
 
 
@@ -59,7 +60,7 @@ def saved(page: Any, root: Path, name: str) -> bytes:
     """What was saved; files are written atomically, so one that is there is complete."""
     end = time.monotonic() + 60
     while not (root / name).exists():
-        assert time.monotonic() < end, f"{name} is not there; the status is {page.inner_text('.remat-status')!r}"
+        assert time.monotonic() < end, f"{name} is not there; the status is {status(page)!r}"
         page.wait_for_timeout(100)
     return (root / name).read_bytes()
 
@@ -92,6 +93,8 @@ def test_files_are_saved_downloaded_and_never_replaced(notebook: LastingNotebook
 
 
 def test_pictures_show_what_is_on_the_screen(notebook: LastingNotebook, page: Any) -> None:
+    choose_picture(page, "Plots")
+    page.wait_for_function(LINE_OF, arg="predicted", timeout=60_000)
     choose(page, "Plots (SVG)")
     drawing = saved(page, notebook.root, "linear8-plots.svg")
     assert drawing.startswith(b"<svg")
@@ -101,9 +104,9 @@ def test_pictures_show_what_is_on_the_screen(notebook: LastingNotebook, page: An
         ("Matrices (PNG)", "linear8-matrices.png"),
         ("Model (PNG)", "linear8-model.png"),
     ):
-        if label.startswith("Model"):
-            choose_picture(page, "Model")
-            page.wait_for_selector(".remat-model canvas", state="visible")
+        kind = label.split()[0]
+        choose_picture(page, kind)
+        page.wait_for_selector(f".remat-{kind.lower()} :is(canvas, .main-svg)", state="visible")
         choose(page, label)
         width, height, colours = page.evaluate(COLOURS, list(saved(page, notebook.root, name)))
         assert width > 600
@@ -157,13 +160,13 @@ def use_the_panels(page: Any) -> None:
     moved = page.evaluate("document.activeElement.dataset.stage")
     page.keyboard.press("Enter")
     await_attribute(page, "stage", moved)
-    choose_tab(page, "At the peak")
+    choose_tab(page, "Peak")
     page.get_by_role("button", name="Go to the peak").click()
     page.wait_for_selector(".remat-panel .bars .row.selected")
     choose_tab(page, "Compare")
     page.get_by_role("button", name="Compare with this").click()
     page.wait_for_selector(".remat-panel .compared")
-    choose_tab(page, "Explain")
+    choose_tab(page, "Why")
     page.wait_for_selector(".remat-panel .reason")
 
 
@@ -197,14 +200,13 @@ def test_solve_move_the_cursor_execute_and_reload(notebook: LastingNotebook) -> 
     chosen = 'batch=8, budget="75%", strategy="optimal", time_limit=5, sweep=False'
     page = show_in(notebook, f'rx.Explorer("residual_net", {chosen})')
     page.wait_for_function(PAINTED)  # every matrix shows ground, cells and text
-    click(page, "Solve")
-    page.wait_for_selector(".remat-status:has-text('overhead +')", timeout=60_000)
+    click(page, "Find the best")
+    await_status(page, "overhead +")
     await_idle(page)
-    page.wait_for_selector(".remat-budget-row:has-text('of keeping everything')")
 
     page.locator(".remat-matrices").focus()
     page.keyboard.press("Home")  # from the recomputation that is selected first
-    page.wait_for_selector(".remat-scrubber :text('Stage 0 of')")
+    page.wait_for_selector(".remat-scrubber :text('stage 0 of')")
     page.locator(".remat-stage-bar input").focus()
     for _ in range(3):  # one after the other: each goes through the kernel
         before = stage(page)
@@ -213,7 +215,7 @@ def test_solve_move_the_cursor_execute_and_reload(notebook: LastingNotebook) -> 
     page.locator(".remat-matrices").focus()
     moved = stage(page)
     page.keyboard.press("ArrowDown")
-    page.wait_for_selector(f".remat-scrubber :text('Stage {moved + 1} of')")
+    page.wait_for_selector(f".remat-scrubber :text('stage {moved + 1} of')")
     matrix = page.locator(".remat-canvas").first.bounding_box()
     page.mouse.click(matrix["x"] + 60, matrix["y"] + 180)
     page.wait_for_function(f"() => Number(document.querySelector('.remat-matrices').dataset.stage) > {moved + 1}")
@@ -222,13 +224,13 @@ def test_solve_move_the_cursor_execute_and_reload(notebook: LastingNotebook) -> 
     page.wait_for_selector(f".remat-plan tr.selected:has-text('t={stage(page)}')")
     use_the_panels(page)
 
-    click(page, "Execute")
-    page.wait_for_selector(".remat-status:has-text('gradients equal: max difference 0')", timeout=90_000)
+    click(page, "Run it")
+    await_status(page, "gradients equal: max difference 0", 90)
     assert "ABOVE its budget of" in status(page)  # it was solved without the workspace of its kernels, now measured
     page.locator(".remat-panel .missing button").click()
     await_idle(page)
-    click(page, "Execute")
-    page.wait_for_selector(".remat-status:has-text('within its budget of')", timeout=90_000)
+    click(page, "Run it")
+    await_status(page, "within its budget of", 90)
     assert "gradients equal: max difference 0" in status(page)
     page.wait_for_function(MEASURED)
     watch_the_line(page)
@@ -265,7 +267,7 @@ def test_a_kernel_that_was_restarted_is_told_once_until_the_cell_runs_again(note
     assert page.locator(".remat-controls").bounding_box()["height"] == height
     page.locator(".remat-matrices").evaluate("matrices => matrices.focus()")
     assert page.evaluate("document.activeElement.closest('.remat-explorer') === null")
-    solve = page.locator(".remat-controls").get_by_role("button", name="Solve").bounding_box()
+    solve = page.locator(".remat-controls").get_by_role("button", name="Find the best").bounding_box()
     page.mouse.click(solve["x"] + 5, solve["y"] + 5)  # raised "Cannot send"
     page.wait_for_function(ANSWERS, timeout=60_000)
     show_again(page)
@@ -278,10 +280,10 @@ def test_a_saved_notebook_shows_how_the_explorer_stood(notebook: LastingNotebook
     standing = page.locator(".remat-standing")
     assert standing.count() == 1
     assert not standing.is_visible()  # the explorer itself is there
-    save(page, notebook.file, "optimal (proven)")
+    save(page, notebook.file, "+52.9 %, proven best")
     notebook.reopen()
     standing.wait_for(state="visible")
-    assert "Best known within 4 B: overhead +52.9 %, optimal (proven)." in standing.inner_text()
+    assert "Best known within 4 B: overhead +52.9 %, proven best." in standing.inner_text()
     assert page.locator(".remat-standing img").count() == 3
     page.wait_for_timeout(1000)
     assert not page.get_by_text("model not found").is_visible()
@@ -309,7 +311,7 @@ def test_what_nbconvert_makes_has_the_standing_picture_and_a_live_page(file_page
     frame.locator("#budget input").evaluate(
         "s => { s.value = s.min; s.dispatchEvent(new Event('input', {bubbles: true})); }"
     )
-    frame.locator('#said:has-text("Best known within 3 B: overhead +164.7 %, optimal (proven)")').wait_for()
+    frame.locator('#said:has-text("Best known within 3 B: overhead +164.7 %, proven best")').wait_for()
     before = int(frame.locator(".remat-matrices").get_attribute("data-stage") or 0)
     frame.locator(".remat-matrices").focus()
     page.keyboard.press("ArrowUp")

@@ -28,7 +28,7 @@ from tests.browser.explorer_page import (
     violations,
 )
 from tests.core.repeated_graphs import transformer
-from tests.explorer.driven import measurement, runs_of
+from tests.explorer.driven import captured, explorer_of, measurement, runs_of, settled
 from tests.hostile_names import hostile
 
 pytestmark = pytest.mark.browser
@@ -58,10 +58,6 @@ MOVED = """async (key) => {
 }"""
 BARS = """() => [...document.querySelectorAll('#panel .life rect')].map(
     (bar) => [bar.x.baseVal.value, bar.width.baseVal.value])"""
-LETTERS = """() => {
-    const place = document.querySelector('#figure'), text = place.querySelector('.xtick text');
-    return parseFloat(getComputedStyle(text).fontSize) * place.getBoundingClientRect().width / place.offsetWidth;
-}"""
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +94,20 @@ def go(page: Any, where: str) -> None:
     page.evaluate(f"location.hash = '{where}'")
 
 
+def sentence(page: Any) -> str:
+    return page.inner_text("#story .sentence")
+
+
+def told(page: Any, words: str) -> bool:
+    """Whether the story comes to say that, with what is known below it."""
+    page.locator("#story", has_text=words).wait_for(timeout=20_000)
+    return True
+
+
+def look_at(page: Any, picture: str) -> None:
+    page.locator(".pictures").get_by_role("button", name=picture, exact=True).click()
+
+
 def matrices(page: Any, key: str) -> None:
     page.locator(".remat-matrices").focus()
     page.keyboard.press(key)
@@ -106,10 +116,17 @@ def matrices(page: Any, key: str) -> None:
 def test_everything_is_drawn_and_nothing_is_asked_for(saved: Path, page: Any) -> None:
     requests = requested(page)
     open_page(page, saved)
-    assert min(page.evaluate(PIXELS, "#matrices")) > 3
-    page.click("#show-model")
+    page.wait_for_function(f"() => ({PIXELS})('#memory')[0] > 3")
+    assert page.is_visible("#matrices")  # beside the map, without U
+    assert min(page.evaluate(PIXELS, "#matrices")[:2]) > 3
+    look_at(page, "Matrices")
+    page.wait_for_function(f"() => Math.min(...({PIXELS})('#matrices')) > 3")
+    assert not page.is_visible("#memory")
+    look_at(page, "Model")
     page.wait_for_function(f"() => ({PIXELS})('#model')[0] > 3")
-    assert page.locator("#figure .js-plotly-plot, #figure.js-plotly-plot").count() == 1
+    assert page.evaluate("() => 'Plotly' in window") is False  # nobody has looked at the plots
+    look_at(page, "Plots")
+    page.wait_for_selector("#figure .scatterlayer path")
     assert page.locator("#figure path.xy2, #figure .scatterlayer path").count() > 3
     assert page.locator(".remat-edit").count() == 0
     assert "Recomputed here" in page.inner_text("#panel")  # the first look
@@ -117,10 +134,73 @@ def test_everything_is_drawn_and_nothing_is_asked_for(saved: Path, page: Any) ->
     assert flawless(page)
 
 
+def test_the_story_is_that_of_the_schedule_on_the_screen(saved: Path, page: Any) -> None:
+    open_page(page, saved, "#budget=10")
+    assert sentence(page) == "This step needs 10 B. In 10 B everything can be kept: nothing runs twice."
+    assert "Nothing runs twice" in page.inner_text("#twice")
+    go(page, "#budget=4")
+    assert told(page, "In 4 B it costs 53 % more: ")
+    assert told(page, "proven best")
+    assert told(page, "uses 4 of 4 B")
+    page.locator("#twice tr[data-value]").first.wait_for()
+    go(page, "#budget=6")
+    assert told(page, "In 6 B it costs ")
+    page.get_by_text("Report").click()
+    assert "Best known within 6 B: overhead +23.5 %, proven best" in page.inner_text("#story")
+
+
+def test_it_opens_at_the_budget_the_stage_and_the_value_that_were_exported(page: Any, tmp_path: Path) -> None:
+    explorer = explorer_of(graph=CHAIN, budget=4)
+    explorer.state.frontier = rx.sweep(CHAIN, budgets=[3, 4, 6, 8, 10], strategies=["optimal"])
+    explorer.state.budget = 6
+    explorer.select(stage=3, value=2)
+    path = explorer.export("page", tmp_path / "page.html")
+    settled(explorer)
+    explorer.close()
+    open_page(page, path)
+    assert shown(page, 2, 3, 2)
+    assert told(page, "In 6 B it costs ")
+    assert page.evaluate("() => location.hash") == "#budget=60.000%25&stage=3&value=2"
+    page.goto("about:blank")
+    open_page(page, path, "#budget=4&stage=7&value=1")  # an address goes before
+    assert shown(page, 1, 7, 1)
+
+
+def test_a_budget_in_the_address_is_never_read_as_a_smaller_one(page: Any, tmp_path: Path) -> None:
+    curve = rx.sweep(captured("mobilenet_v1"), budgets=["60%", "100%"], strategies=["checkpoint-all", "chen-sqrt-n"])
+    lowest = curve.scheduled()[0][1]
+    open_page(page, rx.save_page(curve, tmp_path / "page.html"), f"#budget={lowest}&stage=0&value=0")
+    assert shown(page, 0, 0, 0)
+    hashes = set()
+    for _ in range(3):
+        page.reload()
+        page.wait_for_selector("body[data-shown='0 0 0']")
+        assert not page.get_by_role("button", name="Use ").count()  # it fits still
+        hashes.add(page.evaluate("() => location.hash"))
+    assert len(hashes) == 1
+
+
+def test_what_runs_twice_is_pointed_at_in_every_picture_and_selects(saved: Path, page: Any) -> None:
+    open_page(page, saved, "#budget=4&stage=0&value=8")
+    row = page.locator("#twice tr[data-value]").first
+    value, at = row.get_attribute("data-value"), row.get_attribute("data-stage")
+    pictures = ["#matrices canvas:nth-child(2)", "#memory canvas:nth-child(2)"]
+    drawn = "(places) => places.map((place) => document.querySelector(place).toDataURL())"
+    before = page.evaluate(drawn, pictures)
+    row.hover()
+    page.wait_for_function(
+        f"([places, before]) => ({drawn})(places).every((now, i) => now !== before[i])", arg=[pictures, before]
+    )
+    row.locator(".link").click()
+    await_attribute(page, "stage", at)
+    page.wait_for_selector(f'#twice tr.selected[data-value="{value}"][aria-current="true"]')
+    assert page.locator("#twice tr.selected").count() == 1
+
+
 def test_the_address_says_where_to_look_and_follows(saved: Path, page: Any) -> None:
     open_page(page, saved, "#budget=60%&stage=9&value=3")
     assert shown(page, 3, 9, 3)
-    assert "6 B · 60.0 % of keeping everything" in page.inner_text("#budget-said")
+    assert told(page, "In 6 B it costs ")
     matrices(page, "ArrowDown")
     matrices(page, "ArrowRight")
     assert shown(page, 3, 10, 4)
@@ -143,10 +223,10 @@ def test_a_value_is_in_memory_at_the_statements_of_the_point(saved: Path, fronti
 
 
 def test_stages_play_at_their_speed_to_the_end_begin_again_and_stop_where_asked(saved: Path, page: Any) -> None:
-    open_page(page, saved, "#budget=100%&stage=14&value=0")
+    open_page(page, saved, "#budget=100%&stage=2&value=0")
     bar = page.locator(".remat-stage-bar")
-    bar.get_by_label("Speed").select_option("4")
     bar.get_by_role("button", name="Play the stages").click()
+    bar.get_by_label("Speed").select_option("4")
     await_attribute(page, "stage", 16)
     bar.get_by_role("button", name="Play the stages").click()  # it has stopped at the last one
     page.wait_for_function("() => document.querySelector('.remat-matrices').dataset.stage < 14")
@@ -163,7 +243,7 @@ def test_a_dragged_budget_is_drawn_before_the_page_is(saved: Path, page: Any) ->
         drawings, canvases = page.evaluate(DRAG, share)
         assert drawings == 1
         assert canvases > 6  # the picture before fades
-    assert "Best known within 3 B: overhead +164.7 %, optimal (proven)" in page.inner_text("#said")
+    assert "In 3 B it costs 165 % more: " in sentence(page)
     assert shown(page, 0, 0, 0)
     page.wait_for_function("() => document.querySelectorAll('.remat-matrices canvas').length === 6")
     page.emulate_media(reduced_motion="reduce")
@@ -172,8 +252,8 @@ def test_a_dragged_budget_is_drawn_before_the_page_is(saved: Path, page: Any) ->
 
 def test_the_memory_map_follows_selects_and_compares_moments_and_peaks(saved: Path, page: Any) -> None:
     open_page(page, saved, "#budget=100%&stage=3&value=3")
-    page.click("#show-memory")
-    await_attribute(page, "rectangles", 17, "map")
+    await_attribute(page, "rectangles", 17, "map")  # beside R and S
+    look_at(page, "Memory")
     assert page.evaluate(PIXELS, "#memory")[0] > 3
     go(page, "#budget=40%&stage=8&value=3")
     await_attribute(page, "rectangles", 26, "map")
@@ -204,16 +284,17 @@ def test_the_memory_map_follows_selects_and_compares_moments_and_peaks(saved: Pa
 
 def test_matrices_and_map_share_a_zoom_and_what_changes_while_one_is_hidden(saved: Path, page: Any) -> None:
     open_page(page, saved, "#budget=40%&stage=8&value=3")
+    look_at(page, "Matrices")
     matrices(page, "+")
     zoom = attribute(page, "zoom")
     assert zoom
-    page.click("#show-memory")
+    look_at(page, "Memory")
     await_attribute(page, "zoom", zoom, "map")
     page.locator(".remat-map").get_by_role("button", name="Show every stage").click()
     await_attribute(page, "zoom", "", "map")
     go(page, "#budget=80%&stage=5&value=3")
     await_attribute(page, "stage", 5, "map")
-    page.click("#show-matrices")
+    look_at(page, "Overview")
     page.wait_for_selector('.remat-matrices[data-stage="5"][data-zoom=""]')
     assert flawless(page)
 
@@ -221,12 +302,13 @@ def test_matrices_and_map_share_a_zoom_and_what_changes_while_one_is_hidden(save
 def test_where_nothing_fits_the_page_says_so_and_keeps_its_picture(page: Any, tmp_path: Path) -> None:
     open_page(page, rx.save_page(rx.solve(CHAIN, 6), tmp_path / "page.html"), "#budget=4&stage=5&value=3")
     assert shown(page, 0, 5, 3)
-    said = "No schedule of this curve fits into 4 B: the smallest one needs 6 B, and nothing fits below 3 B"
-    assert said in page.inner_text("#said")
-    assert page.locator("#said").get_attribute("data-tone") == "warning"
+    assert "No schedule on this page fits into 4 B. The least on this page is 6 B." in sentence(page)
+    page.locator("#story .chip.error", has_text="uses 6 of 4 B").wait_for()
     assert attribute(page, "rows") == "17"
-    go(page, "#budget=6")
-    page.wait_for_selector('#said[data-tone="plain"]')
+    page.get_by_role("button", name="Use 6 B").click()
+    assert told(page, "In 6 B it costs ")
+    open_page(page, rx.save_page(rx.solve(CHAIN, 2), tmp_path / "nothing.html"))
+    assert "Nothing fits into 2 B. The least on this page is 10 B." in sentence(page)
 
 
 def test_names_the_timeline_and_the_curve_select(saved: Path, page: Any) -> None:
@@ -235,12 +317,18 @@ def test_names_the_timeline_and_the_curve_select(saved: Path, page: Any) -> None
     stage = named.get_attribute("data-stage")
     named.click()
     await_attribute(page, "stage", stage)
+    look_at(page, "Plots")
+    page.wait_for_selector("#figure .scatterlayer path")
+    click_mark(page, page.locator("#figure .subplot.xy .point").last)
+    page.locator("#story .sentence", has_not_text="In 4 B").wait_for()
     box = page.locator("#figure .nsewdrag[data-subplot=x2y2]").bounding_box()
     page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.8 * box["height"], steps=3)
     page.mouse.click(box["x"] + 0.5 * box["width"], box["y"] + 0.8 * box["height"])
-    page.wait_for_selector(f'.remat-matrices:not([data-stage="{stage}"])')
-    click_mark(page, page.locator("#figure .subplot.xy .point").last)
-    page.wait_for_selector('#budget-said:not(:has-text("4 B"))')
+    page.wait_for_selector(f'.remat-matrices:not([data-stage="{stage}"])', state="attached")
+    look_at(page, "Overview")
+    box = page.locator(".remat-curve").bounding_box()
+    page.mouse.click(box["x"] + 44, box["y"] + 13)  # its dearest point
+    assert told(page, "In 3 B it costs ")
 
 
 def click_mark(page: Any, mark: Any) -> None:
@@ -248,11 +336,16 @@ def click_mark(page: Any, mark: Any) -> None:
     box = mark.bounding_box()
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     page.mouse.move(x - 2, y, steps=3)
+    page.wait_for_selector("#figure .hovertext")  # plotly has noticed
     page.mouse.click(x, y)
 
 
 def test_points_of_other_methods_lead_to_the_best_for_their_memory(saved: Path, only: Path, page: Any) -> None:
     open_page(page, saved, "#budget=4&stage=3&value=3")
+    on_curve = page.locator(".remat-curve")
+    few = int(on_curve.get_attribute("data-points"))
+    look_at(page, "Plots")
+    page.wait_for_selector("#figure .subplot.xy .point")
     best = page.locator("#figure .subplot.xy .point").count()
     points = "(count) => document.querySelectorAll('#figure .subplot.xy .point').length === count"
     button = page.get_by_role("button", name="Other methods")
@@ -262,28 +355,40 @@ def test_points_of_other_methods_lead_to_the_best_for_their_memory(saved: Path, 
     traces = page.evaluate("() => document.querySelector('#figure').data.map((trace) => [trace.name, trace.x])")
     assert dict(traces)["griewank"] == [3, 4, 5, 6, 7, 8, 9, 10]
     click_mark(page, page.locator("#figure .subplot.xy .trace.scatter").last.locator(".point").nth(2))
-    page.wait_for_selector('#budget-said:has-text("5 B · 50.0 %")')
-    assert "optimal (proven)" in page.inner_text("#said")
+    assert told(page, "In 5 B it costs ")
+    assert told(page, "proven best")
+    assert int(on_curve.get_attribute("data-points")) == few + 6
     button.click()
     page.wait_for_function(points, arg=best)
+    assert int(on_curve.get_attribute("data-points")) == few
     assert flawless(page)
     open_page(page, only)
     assert not button.is_visible()
-    assert not page.is_visible("#proof")
+    assert told(page, "not run")
 
 
-def test_what_was_measured_is_said_and_draws_itself(solved: rx.Solution, page: Any, tmp_path: Path) -> None:
+def test_what_was_measured_is_said_of_its_own_schedule_alone_and_draws_itself(
+    solved: rx.Solution, page: Any, tmp_path: Path
+) -> None:
     found = measurement(State(graph=solved.graph, schedule=solved.schedule))
     run = "(run) => document.querySelector('#figure').dataset.run === run"
-    open_page(page, rx.save_page(solved, tmp_path / "page.html", measurement=found), "#budget=4")
+    path = rx.save_page(solved, tmp_path / "page.html", measurement=found)
+    open_page(page, path)
+    assert told(page, "measured 4 B, gradients equal")
+    page.get_by_text("Report").click()
+    assert "4 B predicted, 4 B measured; gradients equal bit for bit" in page.inner_text("#story")
+    page.get_by_role("button", name="Draw the run").click()
     page.wait_for_function(run, arg="drawing")
     page.wait_for_function(run, arg="drawn")
-    assert "4 B predicted, 4 B measured; gradients equal bit for bit" in page.inner_text("#proof")
-    go(page, "#budget=10&stage=2&value=0")  # another point
+    page.goto("about:blank")
+    open_page(page, path, "#budget=10&stage=2&value=0")  # another point, of which nothing was measured
     assert shown(page, 1, 2, 0)
-    page.click("#draw")
+    assert told(page, "not run")
+    assert "measured" not in page.text_content("#story")
+    page.get_by_role("button", name="Show the one that was run").click()
     page.wait_for_function(run, arg="drawing")
-    assert "4 B · 40.0 %" in page.inner_text("#budget-said")
+    assert told(page, "In 4 B it costs ")
+    assert told(page, "measured 4 B")
     assert flawless(page)
 
 
@@ -292,11 +397,13 @@ def test_the_page_has_no_serious_finding_of_axe(saved: Path, page: Any) -> None:
     for scheme, colour in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(17, 17, 17)")):
         page.emulate_media(color_scheme=scheme)
         open_page(page, saved, "#budget=50%")
-        for picture in ("matrices", "model", "memory"):
-            page.click(f"#show-{picture}")
+        for picture in ("Overview", "Matrices", "Model", "Memory", "Plots"):
+            look_at(page, picture)
             page.wait_for_timeout(200)
-            if picture == "memory":
+            if picture == "Memory":
                 page.get_by_role("button", name="Compare the peak").click()
+            elif picture == "Plots":
+                page.wait_for_selector("#figure .scatterlayer path")
             assert violations(page, "body") == []
         assert page.evaluate("() => getComputedStyle(document.body).backgroundColor") == colour
         inks.add(page.evaluate("() => document.querySelector('#figure')._fullLayout.font.color"))
@@ -314,7 +421,7 @@ def test_names_of_any_kind_are_text(page: Any, tmp_path: Path) -> None:
 
 def open_model(page: Any, path: Path, where: str) -> None:
     open_page(page, path, where)
-    page.click("#show-model")
+    look_at(page, "Model")
     page.wait_for_selector(".remat-model[data-computation]", timeout=20_000)
     page.locator(".remat-model").focus()
 
@@ -395,6 +502,7 @@ def test_without_motion_the_states_are_the_same_and_nothing_lies_between_them(on
 def test_repeated_blocks_fold_and_unfold_in_every_picture(page: Any, tmp_path: Path) -> None:
     curve = rx.sweep(transformer(13), budgets=["100%"], strategies=["checkpoint-all"])  # 421 operations
     open_page(page, rx.save_page(curve, tmp_path / "page.html"))
+    look_at(page, "Matrices")
     await_attribute(page, "folded", 0)
     page.locator(".remat-folds .remat-fold").nth(1).click()
     await_attribute(page, "folded", "")
@@ -407,14 +515,14 @@ def test_repeated_blocks_fold_and_unfold_in_every_picture(page: Any, tmp_path: P
         page.keyboard.press("ArrowDown")  # into the first copy
     page.keyboard.press("f")
     await_attribute(page, "folded", 0)
-    page.click("#show-model")
+    look_at(page, "Model")
     await_attribute(page, "folded", 0, "model")
     model = page.locator(".remat-model-canvas").bounding_box()
     page.mouse.click(model["x"] + model["width"] / 2, model["y"] + 0.3 * model["height"])  # on the block
     await_attribute(page, "folded", "", "model")
     page.locator(".remat-model .folds button").click()
     await_attribute(page, "folded", 0, "model")
-    page.click("#show-memory")
+    look_at(page, "Memory")
     await_attribute(page, "folded", 0, "map")
     described = page.locator(".remat-map .remat-canvas").get_attribute("aria-label")
     assert "not folded, because each copy of a block has its own bytes" in described
@@ -429,19 +537,20 @@ def test_scenes_go_by_keys_and_end(solved: rx.Solution, page: Any, tmp_path: Pat
         Scene("It plays", picture="model", play=True),
     ]
 
-    open_page(page, live_page(solved, scenes=script).save(tmp_path / "page.html"), "#budget=4")
+    open_page(page, live_page(solved, scenes=script).save(tmp_path / "page.html"), "#budget=4&stage=5&value=2")
     page.get_by_role("button", name="Present").click()
     assert at_scene(page, 0, "All of it: 10 B")
     assert page.is_visible("#model")
     await_attribute(page, "stage", 3, "model")
-    assert "10 B" in page.inner_text("#budget-said")
-    assert not page.is_visible("h1")
+    assert told(page, "In 10 B everything can be kept")
+    for other in ("h1", "#curve", "#bar", "#twice", "#panel"):  # the story, one picture, its caption, nothing else
+        assert not page.is_visible(other)
     assert page.evaluate("() => parseFloat(getComputedStyle(document.querySelector('.caption')).fontSize)") >= 20
     assert violations(page, "body") == []
     page.keyboard.press("PageDown")
     assert at_scene(page, 1, "4 B alone")
     assert page.is_visible("#matrices")
-    assert page.evaluate(LETTERS) >= 16
+    assert not page.is_visible("#memory")
     page.wait_for_function(ORANGE, arg=2)
     page.mouse.move(*page.evaluate(ORANGE, 2))
     page.wait_for_selector(".remat-tip:has-text('recomputed')", state="visible")
@@ -459,4 +568,6 @@ def test_scenes_go_by_keys_and_end(solved: rx.Solution, page: Any, tmp_path: Pat
     page.keyboard.press("Escape")
     page.wait_for_selector("body:not(.remat-presenting)")
     assert page.is_visible("h1")
+    assert shown(page, 0, 5, 2)  # as it was before
+    assert page.is_visible("#memory")
     assert flawless(page)

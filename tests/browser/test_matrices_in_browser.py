@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,12 @@ from remat_explorer.figures.implementation_images import LIGHT
 from remat_explorer.graph.repeated_blocks import repeated_blocks
 from tests.browser.explorer_page import (
     COLOURS,
-    FITS,
     PIXELS,
     at_scene,
     attribute,
     await_attribute,
     await_idle,
+    await_status,
     choose_picture,
     choose_tab,
     choose_theme,
@@ -37,11 +38,13 @@ BEGIN = """import remat_explorer as rx
 explorer = rx.Explorer(graph=rx.linear(24), budget="60%", improve=False, sweep=False)
 explorer.wait(60)
 explorer.select(stage=0, value=0)
+explorer.state.picture = "matrices"
 explorer"""
 FOLDED = """import remat_explorer as rx
 graph = rx.Graph.load("blocks.json")
 explorer = rx.Explorer(graph=graph, budget="100%", strategy="checkpoint-all", improve=False, sweep=False)
 explorer.wait(60)
+explorer.state.picture = "matrices"
 explorer"""
 COMPARE = "explorer.compare('checkpoint-all')"
 COMPARE_NO_MORE = "explorer.compare(None)"
@@ -290,12 +293,12 @@ def cell(page: Any, stage: int, value: int) -> tuple[float, float]:
 def test_cells_are_kept_and_dropped_by_click_drag_and_keys(notebook: LastingNotebook) -> None:
     page = show_in(notebook, "rx.Explorer(graph=rx.linear(8), budget=8, improve=False, sweep=False)")
 
-    def said(text: str) -> None:
-        page.locator(".remat-status .text", has_text=text).wait_for()
+    said = partial(await_status, page)
 
     def panel(name: str) -> None:
         page.locator(".remat-panel.edit").get_by_role("button", name=name, exact=True).click()
 
+    choose_picture(page, "Matrices")
     page.locator(".remat-matrices .remat-edit").click()
     await_attribute(page, "editing", "true")
     assert page.locator(".remat-edit").get_attribute("aria-pressed") == "true"
@@ -351,20 +354,20 @@ def test_kinds_are_toggled_and_colour_the_matrix(notebook: LastingNotebook) -> N
         notebook, 'rx.Explorer(graph=rx.Graph.load("choices.json"), budget=3600, improve=False, sweep=False)'
     )
     await_attribute(page, "rows", 6)
+    choose_picture(page, "Matrices")
     edit = page.locator(".remat-edit")
     assert edit.is_disabled()
     assert "several implementations" in edit.get_attribute("aria-label")
-    said = "(text) => document.querySelector('.remat-status .text').innerText.includes(text)"
-    click(page, "Solve")
-    page.wait_for_function(said, arg="Optimal (monet)")
+    click(page, "Find the best")
+    await_status(page, "Proven best")
     row = page.locator(".remat-implementations")
     row.get_by_role("button", name="masks").focus()
     page.keyboard.press("Space")
     page.wait_for_selector(".remat-implementations .remat-kind-masks:not(.mod-active)")
     await_idle(page)
-    page.wait_for_function(said, arg="+21.4 %")
+    await_status(page, "+21.4 %")
     row.get_by_role("button", name="masks").click()
-    page.wait_for_function(said, arg="+7.1 %")
+    await_status(page, "+7.1 %")
     assert status(page).startswith("Solved before")
     assert LIGHT["masks"] not in page.evaluate(COLOURS, 0)
     row.get_by_role("button", name="implementation", exact=True).click()
@@ -483,7 +486,6 @@ def test_the_explorer_fills_the_window_and_follows_keys_and_python(eight: Any) -
     run(eight, PRESENT)
     assert at_scene(eight, 0, "First: 10 B")
     eight.wait_for_function(FILLS)
-    eight.wait_for_function(FITS)
     assert not eight.is_visible(".remat-controls")
     eight.keyboard.press("PageDown")
     assert at_scene(eight, 1, "Second")

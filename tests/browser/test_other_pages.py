@@ -19,7 +19,18 @@ import pytest
 
 from remat_explorer.explorer.page_widget import with_late_connection
 from remat_explorer.explorer.plots_view import LATER, PlotsPage
-from tests.browser.explorer_page import ON_SCREEN, PAINTED, PREDICTED, await_idle, choose_tab, click, flawless, status
+from tests.browser.explorer_page import (
+    ON_SCREEN,
+    PAINTED,
+    PREDICTED,
+    await_idle,
+    await_status,
+    choose_picture,
+    choose_tab,
+    click,
+    flawless,
+    status,
+)
 from tests.browser.lab import open_notebook, own_environment, run, run_cell, running, serve, write_notebook
 
 pytestmark = pytest.mark.browser
@@ -40,14 +51,16 @@ def test_the_explorer_works_in_notebook_7(seven: tuple[str, Path], page: Any) ->
     run_cell(page, 0)
     page.wait_for_function(ON_SCREEN, timeout=90_000)
     await_idle(page)
-    assert page.locator(".js-plotly-plot .scatterlayer path").count() > 3
-    page.get_by_role("button", name="Solve").click()
-    page.locator(".remat-status").get_by_text("optimal").wait_for(timeout=60_000)
+    choose_picture(page, "Plots")
+    page.wait_for_function("() => document.querySelectorAll('.js-plotly-plot .scatterlayer path').length > 3")
+    choose_picture(page, "Overview")
+    page.get_by_role("button", name="Find the best").click()
+    await_status(page, "Proven best")
     stage = int(page.locator(".remat-matrices").get_attribute("data-stage"))
     page.locator(".remat-matrices").focus()
     page.keyboard.press("ArrowDown")
     page.wait_for_selector(f'.remat-matrices[data-stage="{stage + 1}"]')
-    slider = page.locator(".remat-budget input[type=range]")
+    slider = page.locator(".remat-curve input")
     drawn = page.locator(".remat-matrices").get_attribute("data-drawn")
     slider.evaluate("s => { s.value = s.max; s.dispatchEvent(new Event('input', {bubbles: true})); }")
     page.wait_for_selector(f'.remat-matrices:not([data-drawn="{drawn}"])')
@@ -59,6 +72,7 @@ MADE = """import remat_explorer as rx
 explorer = rx.Explorer(graph=rx.linear(8), budget=10, improve=False, sweep=False)
 explorer.wait()
 explorer"""
+PLOTS = MADE.replace("explorer.wait()", "explorer.wait()\nexplorer.state.picture = 'plots'")
 KERNEL = "JSON.parse(document.getElementById('jupyter-config-data').textContent).kernelId"
 
 
@@ -115,7 +129,7 @@ def opened(page: Any, go: Any) -> str:
 
 def test_the_app_solves_hands_files_over_and_ends(address: str, page: Any, folder: Path, tmp_path: Path) -> None:
     kernel = opened(page, lambda: page.goto(address))
-    page.wait_for_selector(".js-plotly-plot .main-svg", timeout=300_000)
+    page.wait_for_function(ON_SCREEN, timeout=300_000)
     await_idle(page, 300)
     page.wait_for_function(PAINTED)
     page.wait_for_selector('.remat-matrices[data-theme="dark"]')
@@ -124,14 +138,13 @@ def test_the_app_solves_hands_files_over_and_ends(address: str, page: Any, folde
     assert box["width"] > 0.95 * page.viewport_size["width"]
 
     page.set_viewport_size({"width": 1920, "height": 1080})
-    page.wait_for_function("() => document.querySelector('.remat-figure .main-svg')?.clientWidth > 900")
+    page.wait_for_function("() => document.querySelector('.remat-map canvas').clientWidth > 900")
     box = page.locator(".remat-explorer").bounding_box()
     assert box["width"] > 0.95 * 1920
     assert 0.95 * 1080 < box["height"] <= 1080
-    assert page.locator(".remat-plots").bounding_box()["width"] > 0.5 * 1920
 
-    click(page, "Solve")
-    page.wait_for_selector(".remat-status:has-text('overhead +')", timeout=300_000)
+    click(page, "Find the best")
+    await_status(page, "overhead +", 300)
     await_idle(page, 300)
 
     page.locator(".remat-export > button").click()
@@ -146,7 +159,7 @@ def test_the_app_solves_hands_files_over_and_ends(address: str, page: Any, folde
     with page.expect_file_chooser() as chooser:
         page.locator(".remat-compare").get_by_role("button", name="Open as B").click()
     chooser.value.set_files(solution)
-    page.wait_for_selector(".remat-status:has-text('from mine.json')", timeout=120_000)
+    await_status(page, "from mine.json", 120)
     assert flawless(page)
 
     another = opened(page, page.reload)
@@ -247,7 +260,7 @@ def test_the_curve_that_is_drawn_while_the_page_loads_plotly_is_on_the_screen(la
     address, root = lab
     filled = "explorer.state.sweep = True\nexplorer.wait_for_sweep()"
     changing = "import time\nfor i in range(80):\n    explorer.state.dragged = 5 + i % 2\n    time.sleep(0.1)"
-    write_notebook(root / "held.ipynb", [MADE])
+    write_notebook(root / "held.ipynb", [PLOTS])
     errors: list[str] = []
     page.on("console", lambda message: errors.append(message.text) if "Error setting state" in message.text else None)
     page.add_init_script(HELD)
@@ -277,7 +290,7 @@ def test_a_figure_that_came_late_and_is_not_the_one_to_be_shown_is_asked_for_aga
 def test_every_widget_hears_the_kernel_though_anywidget_has_given_up(lab: tuple[str, Path], page: Any) -> None:
     address, root = lab
     told = "explorer.state.more = True\nexplorer.state.stage = 7\nexplorer.state.budget = 4"
-    write_notebook(root / "slow.ipynb", [MADE])
+    write_notebook(root / "slow.ipynb", [PLOTS])
     page.add_init_script(IMPATIENT)
     open_notebook(page, address, "slow.ipynb")
     run_cell(page, 0)

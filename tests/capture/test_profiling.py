@@ -57,7 +57,10 @@ def test_progress_counts_every_operation_of_every_run(model):
 
 
 def test_a_graph_of_another_batch_and_a_device_that_is_not_there_are_refused(model):
-    with pytest.raises(ExecutionError, match=r"'0 conv2d' has 6272 bytes, but 12544 bytes here: capture the model"):
+    with pytest.raises(
+        ExecutionError,
+        match=r"'0 conv2d' has 6.12 KiB \(6272 bytes\), but 12.2 KiB \(12544 bytes\) here: capture the model",
+    ):
         rx.profile(rx.capture(model, (X[:1],)), model, (X,), device="cpu")
     with pytest.raises(ExecutionError, match="'tpu' is not a device"):
         rx.profile(rx.capture(model, (X,)), model, (X,), device="tpu")

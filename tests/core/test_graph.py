@@ -13,8 +13,8 @@ from remat_explorer.instances import linear
 from remat_explorer.operation_details import Details
 
 HUGE = "9223372036854775808 bytes, more than 8192 TiB"
-NO_INPUT = "operation 2 ('g') overwrites a value that is none of its inputs"
-NOT_IN_PLACE = "operation 2 ('g') has an in_place flag that is not true"
+NO_PLACE = "operations[2].implementations[1].overwrites is not a whole number of at least 0"
+NOT_IN_PLACE = "operations[2].implementations[1].in_place is not true"
 
 
 def whole() -> Graph:
@@ -128,8 +128,8 @@ F, G = "operations.0.implementations.0", "operations.2.implementations"
         ("name", "\ud800", r'half of a surrogate pair, which is no text: "\ud800"'),
         ("resident_bytes", 2**63, HUGE),
         ("capture", {"implementations": [[]]}, "'contract'"),
-        ("values.0", json.loads("[" * 900 + "]" * 900), "value 0 is not a JSON object: [[["),
-        ("values.0.bytes", GONE, """value 0 lacks the key 'bytes': {"name": "x", "persistent": false}"""),
+        ("values.0", json.loads("[" * 900 + "]" * 900), "values[0] is not a JSON object: [[["),
+        ("values.0.bytes", GONE, """values[0] lacks the key 'bytes': {"name": "x", "persistent": false}"""),
         *(("values.1.bytes", entry, json.dumps(entry)) for entry in (-5, 1.5, "8", None, True)),
         ("values.0.bytes", 2**63, HUGE),
         ("values.0.name", "a\udc80", r'half of a surrogate pair, which is no text: "a\udc80"'),
@@ -137,29 +137,30 @@ F, G = "operations.0.implementations.0", "operations.2.implementations"
         *(("operations.1.optional", entry, "not true") for entry in (False, 1, "yes")),
         (f"{F}.flops", 3, "unknown key 'flops'"),
         *(
-            (f"{F}.cost", entry, "operation 0 ('f'): the cost is not a number of at least 0")
+            (f"{F}.cost", entry, "operations[0].implementations[0].cost is not a number of at least 0")
             for entry in (-1, "fast", True, float("nan"), float("inf"), 10**400)
         ),
         (f"{F}.workspace", 0.5, "0.5"),
         (f"{F}.workspace", 2**63, HUGE),
         (f"{F}.inputs", [2], "operation 'f' (number 0) reads 'y', which 'g' (number 2) produces: a cycle"),
         (f"{F}.inputs", [0], "reads 'x', which 'f' (number 0) produces"),
-        (f"{F}.inputs", [10**30], "names value 1000000000000000000000000000000 of 4"),
+        (f"{F}.inputs", [10**30], "names value 1000000000000000000000000000000; ids are 0 to 3"),
         (f"{F}.outputs", [0, 3], "value 'w.grad' is produced by 'f' and by 'h'"),
         (f"{F}.outputs", [], "value 'x' is produced by no operation"),
-        (f"{G}.2.tolerance", -1, "('g'): the tolerance is not a number of at least 0: -1"),
+        (f"{G}.2.tolerance", -1, "operations[2].implementations[2].tolerance is not a number of at least 0: -1"),
         (f"{G}.2.kinds", [], "empty list"),
         (f"{G}.2.kinds", "masks", "not a list"),
         (f"{G}.2.kinds", [3], "not a string"),
         (f"{G}.2.kinds", ["a", "a"], "'a', 'a'"),
         (f"{G}.2.kinds", [""], "empty"),
-        *((f"{G}.1.overwrites", entry, NO_INPUT) for entry in (None, True, 2, 99, -1, "y", 1.5, [1], {})),
+        *((f"{G}.1.overwrites", entry, f"overwrites {entry}, which is none of its inputs") for entry in (2, 99)),
+        *((f"{G}.1.overwrites", entry, NO_PLACE) for entry in (None, True, -1, "y", 1.5, [1], {})),
         *((f"{G}.1.in_place", entry, NOT_IN_PLACE) for entry in (None, False, 1, "true", [True])),
-        ("operations.2.details.line", GONE, "the details of operation 2 lacks the key 'line'"),
+        ("operations.2.details.line", GONE, "operations[2].details lacks the key 'line'"),
         ("operations.2.details.path", "/home", "unknown key 'path'"),
-        ("operations.2.details.module", 3, "the module of operation 2 is not a string: 3"),
-        ("operations.2.details.shapes", [[8]], "a shape of operation 2 is not a string"),
-        ("operations.2.details.shapes", "8x64", "the shapes of operation 2 is not a list"),
+        ("operations.2.details.module", 3, "operations[2].details.module is not a string: 3"),
+        ("operations.2.details.shapes", [[8]], "operations[2].details.shapes[0] is not a string"),
+        ("operations.2.details.shapes", "8x64", "operations[2].details.shapes is not a list"),
     ],
 )
 def test_what_is_wrong_with_an_entry_is_said_with_its_place(path, entry, message):

@@ -57,7 +57,7 @@ def test_a_summary_counts_every_byte_once_and_its_peak_is_that_of_the_checkpoint
 def test_a_printed_summary_names_what_is_resident(step):
     assert str(step.summary()).splitlines() == [
         "step: 4 operations (2 forward, 2 backward), 6 values",
-        "checkpoint-all needs 1.15 KiB and costs 5",
+        "checkpoint-all needs 1.15 KiB and costs 5 s",
         "resident (parameters, inputs, buffers) 0.98 KiB, features 140 B, parameter gradients 16 B, "
         "largest workspace 30 B",
     ]

@@ -9,7 +9,7 @@ from remat_explorer.instances import linear
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.ablation.ablation_result import Ablation
 from remat_explorer.solvers.base import checkpoint_all
-from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers.solution import Solution, proven_status
 from remat_explorer.solvers.sweeps.frontier import Frontier
 
 GRAPH = linear(8)
@@ -86,7 +86,7 @@ FALSE = [
     ({"lower_bound": 0.0, "gap": 1.0}, 'status "optimal" with lower_bound 0.0, which does not prove a cost of 17.0'),
     ({"lower_bound": None, "gap": None}, 'status "optimal" with lower_bound null'),
     ({"status": "infeasible"}, 'status "infeasible", but there is a schedule'),
-    ({"status": []}, "the status [] of"),
+    ({"status": []}, "status is none of optimal, feasible, infeasible, unknown: []"),
     ({"status": "feasible", "gap": 0.5}, "gap 0.5, but cost and lower_bound have 0.0"),
     ({"cost": 16.0}, "says cost 16.0, but its schedule has 17.0"),
     ({"peak": 9}, "says peak 9, but its schedule has 10"),
@@ -150,3 +150,9 @@ def test_a_schedule_of_so_many_stages_that_memory_would_not_do_is_refused(monkey
     document["points"][0]["runs"] = [[0]] * (1000 // 17 + 1)
     with pytest.raises(SolutionError, match="too large"):
         Frontier.from_document(document, GRAPH)
+
+
+def test_a_status_follows_from_cost_and_bound_and_a_schedule_refutes_that_nothing_fits():
+    assert proven_status(None, 3.0, infeasible=True) == (Status.INFEASIBLE, None)
+    assert proven_status(10.0, 12.0) == (Status.OPTIMAL, 10.0)
+    assert proven_status(10.0, 9.0, infeasible=True) == (Status.FEASIBLE, 9.0)

@@ -63,6 +63,11 @@ def until(condition: Callable[[], Any], seconds: float = 60) -> bool:
     return False
 
 
+def view_of(explorer: Any, kind: type) -> Any:
+    """The one view of a kind, of those that an explorer shows."""
+    return next(view for view in explorer._views if isinstance(view, kind))
+
+
 SCRIPT = [
     Scene("Everything kept: {keep_all}", "100%", "model", at="peak"),
     Scene("{peak} within {budget}: {saved} less, {overhead}", "4", "matrices", "explain", "recomputation"),
@@ -134,6 +139,8 @@ def measurement(state: State, more: int = 0, compared: Comparison = EQUAL) -> An
         predicted_allocator=predict_allocator(plan, AllocatorSettings()),
         allocator=Allocator(AllocatorBytes(100, 200, 300), AllocatorBytes(10, 20, 30)),
         device="cuda",
+        is_timed=True,
+        sound=compared.equal and int(during.max()) <= 4,
         missing="",
         times={},
     )

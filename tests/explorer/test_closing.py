@@ -17,8 +17,10 @@ from torch import nn
 import remat_explorer as rx
 from remat_explorer.errors import ClosedError
 from remat_explorer.explorer.page_widget import close_widgets
+from remat_explorer.explorer.plots_view import PlotsView
+from remat_explorer.explorer.scrubber import Scrubber
 from remat_explorer.explorer.state import strategy_choice
-from tests.explorer.driven import explorer_of, settled, solved, until
+from tests.explorer.driven import explorer_of, settled, solved, until, view_of
 
 BEGUN, ENDED = threading.Event(), threading.Event()  # no attributes of the model: a step may not change those
 
@@ -134,7 +136,9 @@ def test_a_graph_with_choices_is_let_go_of_and_its_buttons_are_closed() -> None:
 
 def test_whatever_is_asked_of_a_closed_explorer_says_that_it_is_closed(capsys: pytest.CaptureFixture[str]) -> None:
     explorer = explorer_of(graph=rx.linear(4))
-    plots, counts = explorer._views[5], []
+    plots, counts = view_of(explorer, PlotsView), []
+    explorer.state.picture = "plots"
+    assert until(lambda: plots.figure is not None)
     for _ in range(3):  # figures that are replaced are closed with their layout
         plots._again()
         plots._arrived()
@@ -171,6 +175,6 @@ def test_another_explorer_of_the_same_graph_goes_on() -> None:
     assert all(child.comm is not None for child in stays.children)
     assert len(widgets) > len(registry._instances) > 200
     assert solved(stays).solution.cost == 26
-    stays._views[3].picture.value = "memory"  # a click
+    view_of(stays, Scrubber).picture.value = "memory"  # a click
     assert stays.state.picture == "memory"
     close_widgets(stays)

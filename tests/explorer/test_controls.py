@@ -15,8 +15,8 @@ from remat_explorer.errors import QuantityError, SolutionError, SolverError, Unk
 from remat_explorer.explanations import explain_value
 from remat_explorer.explorer import State
 from remat_explorer.explorer.app import ExplorerPage
-from remat_explorer.explorer.budget_view import BudgetSlider, BudgetView
 from remat_explorer.explorer.controls import Controls, parse_image
+from remat_explorer.explorer.curve import CurveSlider, CurveView
 from remat_explorer.explorer.implementations_view import ImplementationsView
 from remat_explorer.explorer.panels.case_view import compared_schedules
 from remat_explorer.explorer.panels.explain_panel import explanation_html
@@ -53,17 +53,13 @@ def field_of(driver: Any, name: str) -> Any:
     return controls_of(driver)._fields[name][1]
 
 
-def test_a_disabled_button_says_why_and_cancel_is_seen_while_there_is_something_to_cancel(chain: Any) -> None:
+def test_a_disabled_button_says_why(chain: Any) -> None:
     controls, state = controls_of(chain), chain.state
-    assert (controls.cancel.disabled, controls.cancel.layout.visibility) == (True, "hidden")
-    assert controls.cancel.tooltip == "Nothing is under way"
     assert controls.execute.tooltip == "This is a graph without a module, so nothing can run."
     state.busy = "solving"
     assert controls.solve.disabled
     assert controls.solve.tooltip == "Wait until solving is done, or cancel it"
-    assert not controls.cancel.disabled
     state.busy, state.improving = "", True
-    assert (controls.cancel.disabled, controls.cancel.layout.visibility) == (False, "visible")
     assert not controls.solve.disabled
     state.improving = False
 
@@ -136,7 +132,7 @@ def test_an_entry_that_is_no_number_is_refused_until_one_is_taken(chain: Any, na
 
 def test_budgets_and_image_sizes_are_understood_or_asked_back_for(chain: Any) -> None:
     chain.state.smallest = replace(chain.state.smallest, lower_bound=1 << 20)
-    view, budget = BudgetView(chain.state, lambda count: None), chain.state.budget
+    view, budget = CurveView(chain.state, lambda count: None), chain.state.budget
     view.field.value = "60"
     assert chain.state.budget == budget
     assert '\'60\' alone is bytes, and nothing fits below 1.00 MiB; write "60%" or "60 MiB"' in chain.state.status
@@ -157,28 +153,31 @@ def test_budgets_and_image_sizes_are_understood_or_asked_back_for(chain: Any) ->
 
 
 def test_the_kernel_does_not_send_back_where_the_thumb_was(chain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    slider, sent = BudgetView(chain.state, lambda count: None).slider, []
-    monkeypatch.setattr(BudgetSlider, "_send", lambda slider, message, buffers=None: sent.append(message["state"]))
+    slider, sent = CurveView(chain.state, lambda count: None).slider, []
+    monkeypatch.setattr(CurveSlider, "_send", lambda slider, message, buffers=None: sent.append(message["state"]))
     slider.set_state({"dragged": 5.0, "moving": 5.0, "value": 5.0})
     assert slider.answered == slider.dragged == 5
     assert {name for state in sent for name in state} >= {"answered", "value"}
     assert not [state for state in sent if "dragged" in state or "moving" in state]
 
 
-def test_everything_but_model_budget_and_buttons_is_under_more_which_marks_what_was_changed(chain: Any) -> None:
+def test_everything_but_model_batch_and_buttons_is_under_more_which_marks_what_was_changed(chain: Any) -> None:
     controls = controls_of(chain)
     first, others = controls.widget.children
-    assert first.children[0].description == "Model"
-    assert {child.description for child in others.children} >= {"Batch", "Strategy", "Limit (s)"}
-    assert (others.layout.display, controls.more.description) == ("none", "More")
+    assert [child.description for child in first.children[:2]] == ["Model", "Batch"]
+    said = {child.description for child in others.children}
+    assert said >= {"Image", "Strategy", "Limit (s)", "Other methods"}
+    assert (others.layout.display, controls.more.description) == ("none", "⋯")
     chain.state.strategy, chain.state.time_limit = "dtr", 5
-    assert controls.more.description == "More •"
+    assert controls.more.description == "⋯ •"
     assert controls.more.tooltip.endswith("Changed: strategy dtr, limit 5 s")
     controls.more.value = True
     assert chain.state.more
-    assert (others.layout.display, controls.more.description) == (None, "More")
+    assert (others.layout.display, controls.more.description) == (None, "⋯")
     chain.state.more = False
     assert not controls.more.value
+    controls.methods.value = True
+    assert chain.state.methods
 
 
 def test_strategies_say_what_they_are_and_why_they_are_not_for_the_graph_or_for_a_part_of_it() -> None:

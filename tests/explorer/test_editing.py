@@ -23,7 +23,7 @@ from remat_explorer.explorer.work.driver import Driver
 from remat_explorer.explorer.work.model_sources import ModelSources
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.solvers import checkpoint_all
-from remat_explorer.solvers.methods.two_phase_rounding import minimal_R, values_of
+from remat_explorer.solvers.methods.two_phase_rounding import minimal_R, retained_values
 from tests.explorer.driven import driver_of, html, message, plain, settled, solved, until
 from tests.figures.choices import chain_with_choices
 from tests.solvers.drawn_graphs import training_graphs
@@ -64,8 +64,8 @@ def test_whatever_is_edited_is_a_schedule_and_every_step_can_be_undone(count: in
             edited = (edited.keep if keep else edited.drop)(stage, value, last)
             condensed = edited.condensed
             assert (edited.least == minimal_R(condensed, edited.kept)).all()  # though only some rows were made anew
-            assert not (edited.schedule.S & ~values_of(condensed, edited.kept)).any()
-            whole = rx.Schedule(graph, edited.least, values_of(condensed, edited.kept))
+            assert not (edited.schedule.S & ~retained_values(condensed, edited.kept)).any()
+            whole = rx.Schedule(graph, edited.least, retained_values(condensed, edited.kept))
             assert edited.schedule.cost <= whole.cost
             assert check(graph, edited.schedule.R, edited.schedule.S).peak == edited.checked.peak
             if edited is not states[-1]:

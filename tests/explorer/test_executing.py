@@ -25,6 +25,7 @@ from remat_explorer.explorer.measured_run import LEAST, MOST, PLACES, drawing_mo
 from remat_explorer.explorer.panels.execution_panel import ExecutionPanel, card_html
 from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.explorer.panels.side_panel import Click
+from remat_explorer.explorer.plots_view import PlotsView
 from remat_explorer.explorer.work import executing
 from remat_explorer.explorer.work.executing import describe_proof, describe_validation
 from remat_explorer.explorer.work.model_sources import ModelSources, ModuleInputs
@@ -32,7 +33,7 @@ from remat_explorer.explorer.work.screen import show_schedule
 from remat_explorer.plan import Compute
 from remat_explorer.quantities import format_bytes
 from remat_explorer.runtime.comparison import Comparison, Difference, FirstDifference
-from tests.explorer.driven import EQUAL, explorer_of, html, measurement, opened, plain, settled, solved
+from tests.explorer.driven import EQUAL, explorer_of, html, measurement, opened, plain, settled, solved, view_of
 
 DIFFERENCE = Difference("gradient", "0.weight", "float32", 2e-7, 1e-7, 0.8, 0.8)
 
@@ -52,13 +53,14 @@ def executed(explorer: Any) -> Any:
 def test_execution_shows_measured_memory_and_equal_gradients_and_is_exported(tmp_path: Path) -> None:
     own = loaded(measured_costs=True)
     state = own.state
+    state.picture = "plots"
     assert (state.model, state.no_execution) == ("Sequential", "")
     state.budget = (state.smallest.known_feasible + state.checkpoint_all_peak) // 2
     executed(solved(own))
     assert own.measurement.equal
     assert "gradients equal: max difference 0" in state.status
     assert "within its budget of" in state.status
-    line = next(trace for trace in own._views[5].figure.data if trace.name == "measured")
+    line = next(trace for trace in view_of(own, PlotsView).figure.data if trace.name == "measured")
     assert line.visible
     assert max(line.y) > 0
 
@@ -124,10 +126,17 @@ _told.register_autograd(lambda ctx, gradient: gradient)
 def test_cancelling_an_execution_stops_before_the_next_operation() -> None:
     explorer = explorer_of(Stopping(), (torch.randn(4, 8),), strategy="checkpoint-all", budget="100%")
     Stopping.explorer = solved(explorer)
-    for at in (3, 9, 15):  # in plain PyTorch, warming up and metered, and in the plan
-        Stopping.calls, Stopping.at = 0, at
-        assert "Cancelled the execution" in executed(explorer).status
+    for at, stays in (
+        (3, False),
+        (9, False),
+        (15, True),
+        (40, True),
+    ):  # warming up, metered, measuring costs, and later
+        Stopping.calls, Stopping.at, explorer.state.measurement = 0, at, None
+        said = "Cancelled the run; what was measured stays." if stays else "Cancelled the run. "
+        assert said in executed(explorer).status
         assert Stopping.calls == at
+        assert (explorer.measurement is not None) == stays
     Stopping.at = None
 
 

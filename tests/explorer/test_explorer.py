@@ -13,11 +13,11 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.errors import UnknownNameError
-from remat_explorer.explorer.controls import status_html
+from remat_explorer.explorer.story import StoryView, story_html
 from remat_explorer.explorer.work import loading
 from remat_explorer.quantities import format_bytes
 from remat_explorer.solvers.jobs import worker_process as process
-from tests.explorer.driven import captured, explorer_of, settled, solved, until
+from tests.explorer.driven import captured, explorer_of, settled, solved, until, view_of
 
 WATCHED = """
 import sys, threading
@@ -99,7 +99,7 @@ def test_another_model_or_size_dims_the_picture_and_takes_a_budget_that_makes_no
 
     def look(change: Any) -> None:
         dimmed = "remat-stale" in explorer._dom_classes
-        seen.append((change["new"], dimmed, "The picture is still that of mlp." in status_html(state)))
+        seen.append((change["new"], dimmed, "The picture is still that of mlp." in story_html(state)))
 
     state.observe(look, "stale")
     state.model = "chain"
@@ -113,7 +113,7 @@ def test_solving_shows_the_optimum_and_what_cannot_be_solved_becomes_a_sentence(
     state.set_budget("40%")
     assert solved(chain).solution.cost == 26
     assert state.tone == "good"
-    assert "Optimal · overhead +52.9 % · predicted peak 4 B of 4 B" in state.status
+    assert "Proven best · overhead +52.9 % · predicted peak 4 B of 4 B" in state.status
     shown, state.budget = state.schedule, 2
     solved(chain)
     assert state.schedule is shown
@@ -136,7 +136,7 @@ def test_what_was_solved_is_cached_and_a_bad_cache_is_a_warning(chain: Any, tmp_
     assert "found in the cache" not in solved(chain).state.status
     cost = chain.solution.cost
     assert solved(chain).solution.cost == cost
-    assert state.status.startswith("Optimal · ")
+    assert state.status.startswith("Proven best · ")
     assert "found in the cache, solved in" in state.status
     (tmp_path / "file").touch()
     monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path / "file"))
@@ -170,11 +170,11 @@ def test_while_a_solve_runs_the_kernel_answers_and_cancel_ends_it_and_keeps_the_
         state.stage = stage
     assert (state.busy, state.stage) == ("solving", 19)
     assert until(lambda: shown and shown[-1].cost < first.cost)
-    explorer._views[0].cancel.click()
+    view_of(explorer, StoryView).widget._custom({"action": "cancel"}, [])
     settled(explorer)  # long before its ten minutes are over
     assert state.schedule.cost <= min(schedule.cost for schedule in shown)
     assert explorer.solution.peak <= state.budget
-    assert state.status.startswith("Cancelled, incumbent kept")
+    assert state.status.startswith("Cancelled, the best so far is kept")
 
 
 def test_unknown_names_are_refused_with_near_matches() -> None:

@@ -31,6 +31,7 @@ from remat_explorer.explorer.panels.side_panel import fill_places
 from remat_explorer.explorer.recorded_points import StatementPlaces, record_explanations
 from remat_explorer.explorer.recording import GAP, Recording, text_patterns
 from remat_explorer.explorer.static_view import static_html
+from remat_explorer.explorer.story import tell
 from remat_explorer.explorer.work.executing import describe_proof
 from remat_explorer.quantities import format_overhead
 from remat_explorer.solvers import Frontier, minimum_budget
@@ -86,7 +87,7 @@ def test_every_kind_is_in_the_menu_and_what_is_missing_is_said(chain: Any) -> No
     said = {kind: missing for kind, _, missing in chain._export.widget.entries}
     assert list(said) == list(EXPORTS)
     for kind, message in (
-        ("trace", "execute the schedule first"),
+        ("trace", "whose times were measured"),
         ("snapshot", "on CUDA only"),
         ("sweep", "no trade-off curve yet"),
     ):
@@ -109,7 +110,7 @@ def test_a_folder_that_is_not_there_is_an_error_in_words(chain: Any) -> None:
 def test_the_standing_picture_has_the_matrices_the_memory_and_what_is_proven() -> None:
     state = driver_of(rx.linear(8), budget=4).state
     shown = static_html(state)
-    assert "<b>linear8</b>: Best known within 4 B: overhead +52.9 %, optimal (proven)." in shown
+    assert "<b>linear8</b>: Best known within 4 B: overhead +52.9 %, proven best." in shown
     assert shown.count("data:image/png;base64,") == 3
     steps = re.findall(r"V([\d.]+)H", shown)
     assert len(steps) == len(state.plan.timeline.during)
@@ -199,15 +200,21 @@ def test_what_is_said_of_every_value_in_every_stage_is_what_the_explorer_says(so
             assert said == explanation_html(schedule, plan, explain_value(schedule, plan, stage, value))
 
 
-def test_each_step_names_the_point_that_is_best_there_and_what_is_proven(frontier: Any, recording: Recording) -> None:
+def test_each_step_tells_the_story_of_the_point_that_is_best_there(frontier: Any, recording: Recording) -> None:
     steps, peaks = recording.steps(), [peak for _, peak in frontier.scheduled()]
-    assert steps[0][0] == 3
     for budget in range(3, 12):
-        _, place, text = [step for step in steps if step[0] <= budget][-1]
+        _, place, text, remedy = [step for step in steps if step[0] <= budget][-1]
         best: Any = frontier.best(budget)
         assert best.peak == peaks[place]
-        assert ("optimal (proven)" in text) == (best.status == "optimal")
-        assert text.startswith(f"overhead {format_overhead(best.overhead)}, ")
+        assert remedy == 0
+        said = fill_places(text, {"budget": f"{budget} B", "used": "7", "run": "", "proof": ""})
+        state = State(graph=GRAPH, schedule=best.schedule, checkpoint_all_peak=10, budget=budget)
+        assert f">{tell(state).sentence} <" in said
+        assert ("proven best" in said) == (best.status == "optimal")
+        assert f"overhead {format_overhead(best.overhead)}, " in said
+    begin, place, text, remedy = steps[0]
+    assert (begin, place, remedy) == (0, -1, 3)
+    assert "Nothing fits into " in text
 
 
 def test_every_point_has_its_matrices_its_map_and_its_stages(frontier: rx.Frontier, recording: Recording) -> None:
@@ -256,7 +263,7 @@ def test_a_measured_schedule_alone_brings_its_measurement(frontier: rx.Frontier,
     assert [line["visible"] for line in lines] == [False, True, False, False]
     assert max(lines[1]["y"]) == 4
     last = measured.presented.scenes()[-1]
-    assert (last["caption"], bool(last["draw"])) == (f"Proof: {describe_proof(found)}", True)
+    assert (last["caption"], last["budget"]) == (f"Proof: {describe_proof(found)}", 4)  # at its own schedule
     assert recording.overview()["run"] is None
     proven = Scene("{proof}", execute=True)  # which only what was measured can be
     assert [len(made.presented.scenes([proven])) for made in (recording, measured)] == [0, 1]

@@ -22,11 +22,11 @@ from remat_explorer.explorer.matrices import (
     hover_labels,
 )
 from remat_explorer.explorer.model_view import ModelView, graph_layout
-from remat_explorer.explorer.scrubber import Scrubber, SearchField, stage_sentence
+from remat_explorer.explorer.scrubber import Scrubber, SearchField
 from remat_explorer.explorer.state.navigation import find_operations
 from remat_explorer.figures import folded_picture
 from remat_explorer.figures.schedule_heatmap import computation_kinds, memory_in_stages
-from remat_explorer.graph import Graph, Implementation, Operation, RepeatedBlocks, Value, operation
+from remat_explorer.graph import Graph, Implementation, Operation, RepeatedBlocks, Value
 from remat_explorer.solvers import checkpoint_all
 from tests.core.repeated_graphs import Network, transformer
 from tests.explorer.driven import captured
@@ -140,17 +140,7 @@ def test_while_the_stages_play_the_value_is_the_one_that_the_stage_is_about_unti
     empty = State()
     bar = Scrubber(empty).bar
     empty.playing = True  # without a schedule
-    assert (bar.stages, bar.playing, bar.sentence, empty.playing) == (0, False, "", False)
-
-
-def test_the_sentence_of_a_stage_says_what_it_does() -> None:
-    values = (Value("x", 4), Value("y", 4))
-    nodes = (operation("<f>", "forward", [], [0], 1.0), operation("g", "backward", [0], [1], 1.0))
-    schedule = rx.Schedule(Graph("pair", values, nodes), np.tril(np.ones((2, 2))), np.zeros((2, 2)))
-    state = State(graph=schedule.graph, schedule=schedule)
-    assert stage_sentence(state) == "computes <f> · starts with 0 kept values (0 B) · peaks at 4 B"
-    state.stage = 1
-    assert stage_sentence(state) == "computes g · recomputes 1 · starts with 0 kept values (0 B) · peaks at 8 B"
+    assert (bar.stages, bar.playing, empty.playing) == (0, False, False)
 
 
 def test_every_word_and_size_must_match() -> None:
@@ -184,6 +174,12 @@ def test_the_state_finds_in_the_graph_of_the_moment_and_selects_what_is_found(st
         assert state.stage == state.schedule.R[:, k].argmax()
     state.select_found(-1)
     assert state.graph.producer[state.value] == state.found[-2]
+    state.search = "forward recomputed"
+    assert state.found == tuple(np.flatnonzero((state.schedule.R > 0).sum(axis=0) > 1))
+    shown, state.schedule = state.schedule, checkpoint_all(state.graph)
+    assert state.found == ()
+    state.schedule = shown
+    assert state.found
     state.search = "v8"
     assert state.found == (8,)
     state.graph = rx.linear(2)
@@ -194,7 +190,7 @@ def test_the_state_finds_in_the_graph_of_the_moment_and_selects_what_is_found(st
 
 def test_buttons_go_through_what_is_found_and_what_cannot_be_read_is_quoted_as_text(kept: Any) -> None:
     view = SearchField(kept)
-    assert view.next.disabled
+    assert view.next.layout.display == "none"  # there is nothing to go to
     view.field.value = "backward"
     view.next.click()
     view.previous.click()
@@ -202,7 +198,7 @@ def test_buttons_go_through_what_is_found_and_what_cannot_be_read_is_quoted_as_t
     view.field.value = "<nothing"
     assert ">no size<" in view.counter.value
     assert "<nothing" not in view.counter.value
-    assert view.next.disabled
+    assert view.next.layout.display == "none"
     kept.search = ""
     assert view.field.value == ""
 

@@ -17,6 +17,8 @@ from remat_explorer import models
 from remat_explorer.cache_folder import entries, entry_path
 from remat_explorer.errors import RematError
 from remat_explorer.explorer import State
+from remat_explorer.explorer.controls import Controls
+from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.explorer.work import exploration_cache
 from remat_explorer.explorer.work.exploration_cache import (
     NOT_CAPTURED,
@@ -37,7 +39,7 @@ from remat_explorer.explorer.work.schedule_comparison import open_solution_file,
 from remat_explorer.models import MODELS
 from remat_explorer.permissions import Permissions
 from remat_explorer.solvers import Frontier, checkpoint_all_peak, extend_frontier, minimum_budget
-from tests.explorer.driven import captured, explorer_of, settled, solved
+from tests.explorer.driven import captured, explorer_of, settled, solved, view_of
 from tests.thorough import thorough_but
 
 SAVING = ["linear32", "mlp", "residual_net", "resnet18", "segnet", "unet", "vgg16"]
@@ -102,7 +104,7 @@ def test_a_file_is_chosen_edited_and_loaded_again(folder: Path) -> None:
     assert explorer.state.no_execution == ""
     (folder / "net.py").write_text(NET.format(layers=5))
     (folder / "other.py").write_text(NET.format(layers=2))
-    controls = explorer._views[0]
+    controls = view_of(explorer, Controls)
     model = controls._fields["model"][1]
     assert "other.py:make_model" not in model.options
     controls.refresh.click()
@@ -134,7 +136,7 @@ def test_an_error_in_the_file_becomes_a_sentence_with_file_and_line(folder: Path
 def test_a_module_of_ones_own_leaves_the_zoo_to_choose_from() -> None:
     module = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(3)])
     explorer = opened(module, (torch.ones(4, 8),))
-    model, batch = (explorer._views[0]._fields[name][1] for name in ("model", "batch"))
+    model, batch = (view_of(explorer, Controls)._fields[name][1] for name in ("model", "batch"))
     assert model.options[0] == "Sequential"
     assert "mlp" in model.options
     assert batch.disabled
@@ -154,7 +156,7 @@ def limited(folder: Path) -> Any:
 
 
 def test_a_model_file_is_listed_and_run_only_if_it_was_named(limited: Any, folder: Path) -> None:
-    assert "net.py:make_model" not in limited._views[0]._fields["model"][1].options
+    assert "net.py:make_model" not in view_of(limited, Controls)._fields["model"][1].options
     for name in ("net.py:make_model", "net.py", str(folder / "net.py:make_model")):
         limited.state.model = name  # as if the page had sent it
         assert settled(limited).state.tone == "error"
@@ -163,7 +165,7 @@ def test_a_model_file_is_listed_and_run_only_if_it_was_named(limited: Any, folde
         rx.Explorer("net.py:make_model", permissions=LEAST)
     assert not (folder / "ran").exists()
     allowed = explorer_of(graph=rx.linear(8), permissions=Permissions(("net.py:make_model",)), measured_costs=False)
-    allowed._views[0]._fields["model"][1].value = "net.py:make_model"
+    view_of(allowed, Controls)._fields["model"][1].value = "net.py:make_model"
     assert settled(allowed).state.no_execution == ""
     assert allowed.state.tone != "error"
     assert (folder / "ran").exists()
@@ -193,7 +195,7 @@ def test_a_solution_is_compared_from_an_upload_and_not_from_a_path(limited: Any,
         assert (state.other, state.tone) == (None, "error")
         assert "mine.json" in state.status
         assert "/tmp" not in state.status
-    panel = limited._views[6].views["compare"]
+    panel = view_of(limited, Panels).views["compare"]
     assert not hasattr(panel, "path")
     panel.upload.value = [
         {"name": "five.json", "type": "", "size": 1, "content": path.read_bytes(), "last_modified": datetime.now()}

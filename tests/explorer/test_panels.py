@@ -1,4 +1,4 @@
-"""The panel beside the plots, without a browser: each draws what the state says, and only while it is looked at."""
+"""The panel beside what runs twice, without a browser: each draws what the state says, and only while it is seen."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import remat_explorer as rx
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.explanations import explain_value, line_of, lines_of, uses_of_lines
 from remat_explorer.explorer.panels.explain_panel import explanation_html, margins, source_part
-from remat_explorer.explorer.panels.panels import Panels
+from remat_explorer.explorer.panels.panels import TERMS_PANEL, Panels
 from remat_explorer.explorer.panels.side_panel import fill_places
 from remat_explorer.explorer.panels.solver_panel import progress_svg
 from remat_explorer.explorer.recording import Recording
@@ -54,7 +54,9 @@ from tests.hostile_names import HARM, hostile
 
 
 def test_only_the_visible_panel_draws_and_the_others_catch_up(panels: Panels, state: State, monkeypatch: Any) -> None:
-    assert [name for _, name in panels.tabs.options] == list(PANELS) == list(panels.views)
+    offered = [name for _, name in (*panels.tabs.options, *panels.others.options) if name]
+    assert offered == [*PANELS, TERMS_PANEL]
+    assert set(panels.views) == set(PANELS)
     state.panel = "plan"
     explained = panels.views["explain"].content.html
     state.stage = 9
@@ -110,7 +112,7 @@ def test_the_solver_shows_incumbent_bound_gap_and_phase_while_it_works(panels: P
         assert said in shown
     assert shown.count("<polyline") == 2
     state.busy, state.answer = "", state.solution
-    assert "Optimal : optimal, highs, within 4 B" in plain(panels.views["solver"].content.html)
+    assert "Proven best : optimal, highs, within 4 B" in plain(panels.views["solver"].content.html)
     chart = progress_svg((HistoryPoint(0, 20, None), HistoryPoint(5, 15, None), HistoryPoint(10, 15, None)), 10.0)
     (line,) = re.findall(r'<polyline class="incumbent" points="([^"]*)"', chart)
     points = [tuple(map(float, point.split(","))) for point in line.split()]
@@ -122,14 +124,16 @@ def test_the_solver_shows_incumbent_bound_gap_and_phase_while_it_works(panels: P
 
 
 def test_the_legend_explains_terms_and_strategies_until_a_tab_is_chosen(panels: Panels, state: State) -> None:
-    panels.legend.value = True
-    assert state.legend
+    panels.others.value = TERMS_PANEL
+    assert (state.legend, panels.tabs.value) == (True, None)
     shown = plain(panels._body.children[0].html)
     for term in ("stage t", "R", "S", "U", "budget", "overhead", "gap", "peak", "checkmate-ilp"):
         assert f" {term} " in shown
-    panels.tabs.value = "plan"
-    assert not state.legend
-    assert panels._body.children == (panels.views["plan"].widget,)
+    for chosen, field in (("explain", panels.tabs), ("plan", panels.others), ("compare", panels.tabs)):
+        field.value = chosen
+        assert (state.legend, state.panel) == (False, chosen)
+        assert panels._body.children == (panels.views[chosen].widget,)
+    assert panels.others.value == ""  # so that any of them can be chosen again
 
 
 def test_a_schedule_with_fewer_stages_is_drawn_before_the_stage_follows(panels: Any, state: State, tight: Any) -> None:

@@ -102,11 +102,13 @@ def test_nothing_is_placed_or_sent_while_another_picture_is_shown(state: State) 
     placer = Placer(state)
     views: tuple[Any, ...] = (MatrixView, MemoryView, ModelView)
     matrices, memory, model = (view(state).widget for view in views)
-    for picture in ("matrices", "memory", "model", "matrices"):
+    for picture in ("matrices", "memory", "model", "overview", "matrices"):
         state.picture = picture
         for name, widget in (("matrices", matrices), ("memory", memory), ("model", model)):
-            assert (widget.layout.display == "none") == (name != picture)
-        assert (state.arena is not None) == (picture == "memory")
+            both = picture == "overview" and name != "model"  # side by side, in little room
+            assert (widget.layout.display == "none") == (name != picture and not both)
+            assert name == "model" or widget.compact == both
+        assert (state.arena is not None) == (picture in ("memory", "overview"))
         if picture == "matrices" and not memory.columns:  # neither has been shown
             assert (model.picture, model.R, model.S) == ({}, b"", b"")
     assert len(memory.columns["birth"]) == 26

@@ -1,4 +1,4 @@
-"""Trade-off and timeline follow the state, hear clicks, and send what changed at once in one message."""
+"""Curve, trade-off and timeline follow the state, hear clicks, and send what changed at once in one message."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.explorer import State
+from remat_explorer.explorer.curve import CurveView, curve_of, points_on_curve
+from remat_explorer.explorer.plots_figure import PlotsScene
 from remat_explorer.explorer.plots_view import PlotsView, live_figure
 from remat_explorer.explorer.work.screen import choose_solution
 from remat_explorer.figures import hits, points_of, stack
 from remat_explorer.solvers import Frontier, solve
+from tests.explorer.driven import until
 
 GRAPH = rx.linear(8)
 
@@ -39,7 +42,7 @@ def frontier(solutions: dict[int, Any]) -> Any:
 
 @pytest.fixture
 def state(solutions: dict[int, Any]) -> State:
-    state = State(graph=GRAPH, checkpoint_all_peak=10, methods=True)
+    state = State(graph=GRAPH, checkpoint_all_peak=10, methods=True, picture="plots")
     choose_solution(state, solutions[5])
     return state
 
@@ -49,17 +52,23 @@ def view(state: State) -> PlotsView:
     return PlotsView(state)
 
 
-def test_a_sketch_stands_in_for_the_figure_until_a_page_has_drawn_it(view: PlotsView, state: State) -> None:
-    assert PlotsView(State(graph=GRAPH)).figure is None  # there is no schedule yet
-    first = view.sketch.value
-    assert "predicted" in first
-    assert "peak memory" in first
-    state.budget = 9
-    assert view.sketch.value != first
-    view.page._handle_custom_msg({"arrived": True}, [])
-    assert view.sketch.value == ""
-    state.budget = 8
-    assert view.sketch.value == ""
+def test_plots_are_drawn_only_while_they_are_looked_at(solutions: dict[int, Any], monkeypatch: Any) -> None:
+    assert PlotsView(State(graph=GRAPH, picture="plots")).figure is None  # there is no schedule yet
+    state = State(graph=GRAPH, checkpoint_all_peak=10)
+    view = PlotsView(state)
+    choose_solution(state, solutions[5])
+    assert (view.figure, view.widget.layout.display) == (None, "none")
+    state.picture = "plots"
+    assert until(lambda: view.figure)
+    assert max(trace(view, "predicted", "x2").y) == 5
+    assert view.widget.layout.display is None
+    state.picture = "overview"
+    composed = PlotsScene.compose
+    monkeypatch.setattr(PlotsScene, "compose", lambda *given: pytest.fail("drawn"))
+    choose_solution(state, solutions[8])
+    monkeypatch.setattr(PlotsScene, "compose", composed)
+    state.picture = "plots"
+    assert max(trace(view, "predicted", "x2").y) == 8
 
 
 def trace(view: PlotsView, name: str, axis: str = "x") -> Any:
@@ -114,15 +123,13 @@ def test_strategies_come_and_go_with_their_points(view: PlotsView, state: State,
         return sum(len(t.x) for t in view.figure.data if t.name in frontier.strategies and t.xaxis == "x")
 
     every, best = drawn(), {(point.peak, point.strategy) for point in frontier.nondominated()}
-    view.methods.value = False
-    assert not state.methods
+    state.methods = False
     assert drawn() == len(best) < every
     assert "chen-sqrt-n" not in view._marks.value
     click(view, trace(view, "optimal"), 0)
     assert state.solution is not None
     assert state.solution.peak == min(peak for peak, _ in best)
     state.methods = True
-    assert view.methods.value
     assert drawn() == every
     state.frontier = None
     assert len(view.figure.data) == traces - 1
@@ -255,16 +262,33 @@ def test_another_theme_changes_colours_and_no_numbers(view: PlotsView, state: St
     assert [None if t.y is None else list(t.y) for t in view.figure.data] == before
 
 
-def test_buttons_step_through_the_points_that_no_other_beats(view: PlotsView, state: State, frontier: Any) -> None:
-    state.frontier = frontier
-    choose_solution(state, frontier.nondominated()[1])
-    before = state.plan.peak if state.plan else 0
-    view.more.click()
-    assert state.plan is not None
-    assert state.plan.peak > before
-    view.less.click()
-    view.less.click()
-    assert state.solution is frontier.nondominated()[0]
-    view.less.click()
-    assert state.status == "No point of the curve takes less memory."
-    assert state.solution is frontier.nondominated()[0]
+def test_the_curve_has_the_best_what_is_proven_and_the_points_of_other_methods_by_shape(frontier: Any) -> None:
+    best, every = (curve_of(frontier, points_on_curve(frontier, others), "light") for others in (False, True))
+    assert curve_of(None, [], "light") == {}
+    assert [peak for peak, _ in best["best"]] == [4, 5, 6, 8]
+    assert [overhead for _, overhead in best["best"]] == pytest.approx(
+        [100 * (cost / 17 - 1) for cost in (26, 22, 21, 19)]
+    )
+    assert best["bound"][0] == [4, pytest.approx(100 * 9 / 17)]  # up to 4 bytes nothing is cheaper
+    assert best["infeasible"] == every["infeasible"] == 0
+    assert curve_of(Frontier(GRAPH, (solve(GRAPH, 2),)), [], "light")["infeasible"] == 2
+    assert {strategy for *_, strategy in best["points"]} == set(best["marks"]) == {"optimal"}
+    assert set(every["marks"]) == {"optimal", "chen-sqrt-n"}
+    assert every["marks"]["optimal"][0] != every["marks"]["chen-sqrt-n"][0]  # corners
+    proven = {strategy: is_proven for _, _, is_proven, _, strategy in every["points"]}
+    assert proven == {"optimal": True, "chen-sqrt-n": False}
+
+
+def test_a_press_on_a_point_of_the_curve_chooses_it_and_its_handle_stays_with_the_budget(frontier: Any) -> None:
+    state = State(graph=GRAPH, checkpoint_all_peak=10, frontier=frontier, methods=True)
+    slider = CurveView(state, lambda budget: None).slider
+    (wanted,) = (i for i, (peak, *_, name) in enumerate(slider.curve["points"]) if (peak, name) == (6, "chen-sqrt-n"))
+    slider._handle_custom_msg({"point": wanted}, [])
+    assert (state.strategy, state.plan and state.plan.peak, slider.value) == ("chen-sqrt-n", 6, state.budget)
+    for point in (-1, 99, "0", None):
+        slider._handle_custom_msg({"point": point}, [])
+    assert state.strategy == "chen-sqrt-n"
+    for budget in (1, 30):  # below all that is possible, and above all that is needed
+        state.budget = budget
+        assert slider.low <= slider.value == budget <= slider.high
+    assert slider.keep_all == 10

@@ -19,7 +19,7 @@ from remat_explorer.explorer.tour import STEPS, Tour, TourView
 from remat_explorer.explorer.work.executing import describe_proof
 from remat_explorer.explorer.work.model_sources import ModelSources
 from remat_explorer.explorer.work.scenes import ScenePlayer
-from remat_explorer.explorer.work.screen import show_schedule
+from remat_explorer.explorer.work.screen import auto_select, show_schedule
 from remat_explorer.models import names
 from tests.explorer.driven import SCRIPT, driver_of, measurement, settled, solved
 
@@ -136,14 +136,18 @@ def test_the_tour_follows_what_the_person_does() -> None:
     state.hint = 4
     state.stage = alive_at(state.plan).stage  # not yet asked for
     state.stage = 0
+    auto_select(state)  # as when a better schedule is found, or the budget is dragged
     assert state.hint == 4
-    state.stage, state.value = next(iter(recomputed(state.schedule)))  # a click on orange
+    other = next(at for at in recomputed(state.schedule) if at != state.auto_selection)
+    state.stage, state.value = other  # a click on orange
     assert state.hint == 5
     PeakPanel(state).clicked(Click(action="go"))
     assert state.hint == 6
     ComparePanel(state).clicked(Click(action="keep"))
     assert state.other.strategy == "checkpoint-all"
     assert state.hint == 0
+    state.hint, state.model = 3, "mlp"  # the hints end with their model
+    assert settled(driver).state.hint == 0
     tour.close()
 
 

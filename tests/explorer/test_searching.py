@@ -15,7 +15,7 @@ import remat_explorer as rx
 from remat_explorer import solvers
 from remat_explorer.claims import Status
 from remat_explorer.errors import SolverError
-from remat_explorer.explorer.budget_view import BudgetView
+from remat_explorer.explorer.curve import CurveView
 from remat_explorer.explorer.memory_view import MemoryView
 from remat_explorer.explorer.model_view import ModelView
 from remat_explorer.explorer.plots_view import PlotsView
@@ -53,7 +53,7 @@ def test_setting_the_budget_shows_the_best_known_before_the_statement_ends(swept
         assert (swept.solution.cost, swept.solution.budget) == (cost, budget)
         assert swept.state.schedule is swept.solution.schedule
     assert swept.state.busy == ""
-    assert swept.state.status == "Best known within 4 B: overhead +52.9 %, optimal (proven)"
+    assert swept.state.status == "Best known within 4 B: overhead +52.9 %, proven best"
     shown = swept.state.schedule
     swept.state.budget = 2
     assert swept.state.schedule is shown
@@ -63,7 +63,7 @@ def test_setting_the_budget_shows_the_best_known_before_the_statement_ends(swept
 
 
 def test_dragging_shows_schedules_without_choosing_their_budget(swept: Any) -> None:
-    view = BudgetView(swept.state, swept.preview)
+    view = CurveView(swept.state, swept.preview)
     swept.state.budget = 10
     before = swept.solution
     swept.preview(10)
@@ -77,7 +77,7 @@ def test_dragging_shows_schedules_without_choosing_their_budget(swept: Any) -> N
     view.slider.moving = 4.0
     view.slider.value = 4.0  # released
     assert (swept.state.budget, swept.solution.cost) == (4, 26)
-    view = BudgetView(swept.state, [].remove)
+    view = CurveView(swept.state, [].remove)
     with pytest.raises(ValueError, match="not in list"):
         view.slider.moving = 5.0
     assert view.slider.answered == 5.0  # the browser gets an answer even if showing it fails
@@ -85,25 +85,26 @@ def test_dragging_shows_schedules_without_choosing_their_budget(swept: Any) -> N
 
 def test_pictures_draw_the_budget_under_the_thumb(swept: Any) -> None:
     swept.state.budget = 10
-    view, plots = BudgetView(swept.state, swept.preview), PlotsView(swept.state)
-    for picture, widget in (("memory", MemoryView(swept.state).widget), ("model", ModelView(swept.state).widget)):
+    view, plots = CurveView(swept.state, swept.preview), PlotsView(swept.state)
+    pictures = {"memory": MemoryView(swept.state).widget, "model": ModelView(swept.state).widget, "plots": None}
+    for picture, widget in pictures.items():
         swept.state.picture = picture
         for budget in (4, 6):
             view.slider.moving = float(budget)
-            assert widget.budget == budget
-            assert next(t for t in plots.figure.data if t.name == "budget").y[0] == budget
+            drawn = widget.budget if widget else next(t for t in plots.figure.data if t.name == "budget").y[0]
+            assert drawn == budget
         assert swept.state.budget == 10
 
 
 def test_the_slider_has_the_points_of_the_curve_and_the_least_that_any_solve_has_found(swept: Any) -> None:
     state = swept.state
     state.smallest = dataclasses.replace(state.smallest, known_feasible=6)
-    slider = BudgetView(state, swept.preview).slider
-    assert slider.ticks == [point.peak for point in state.frontier.nondominated()]
-    assert len(slider.ticks) > 3
+    slider = CurveView(state, swept.preview).slider
+    assert [peak for peak, _ in slider.curve["best"]] == [point.peak for point in state.frontier.nondominated()]
+    assert len(slider.curve["best"]) > 3
     assert slider.known == 3
     state.frontier = None
-    assert BudgetView(state, swept.preview).slider.known == 6
+    assert CurveView(state, swept.preview).slider.known == 6
 
 
 def test_a_solution_that_was_chosen_or_asked_for_stays_though_a_cheaper_one_is_known(swept: Any) -> None:
@@ -259,7 +260,7 @@ def test_two_explorers_that_solve_at_once_know_nothing_of_each_other(jobs: list[
         other.state.budget = budget
         solved(other)
         assert (other.solution.cost, other.solution.graph.name) == (cost, "linear8")
-        assert other.state.status.startswith("Optimal")
+        assert other.state.status.startswith("Proven best")
         assert {point.graph.name for point in other.state.frontier.solutions} == {"linear8"}
     other.solve()
     other.cancel()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from functools import partial
 from itertools import product
 from typing import Any
@@ -19,8 +20,9 @@ from remat_explorer.fit import Fit, Recipe
 from remat_explorer.fit.answer import reach_of
 from remat_explorer.fit.optimizers import Weight
 from remat_explorer.instances import linear
-from remat_explorer.solvers import checkpoint_all_peak
+from remat_explorer.solvers import Progress, checkpoint_all_peak
 from remat_explorer.solvers.batches.batch_scaling import BatchScaling
+from tests.project.pages import blocks, page
 
 
 def deep(width: int = 64, layers: int = 8) -> nn.Module:
@@ -75,9 +77,12 @@ def test_the_verdict_follows_from_the_memory(keep_all, share, verdict):
     assert found.verdict in {other.verdict for other in found.alternatives if str(other.recipe) == "sgd"}
 
 
-def test_the_largest_batch_is_that_of_captures_at_that_batch(monkeypatch):
+def test_the_largest_batch_of_the_example_is_that_of_captures_at_that_batch(monkeypatch, capsys):
     monkeypatch.setattr(sys.modules["remat_explorer.fit"], "QUICK", float("inf"))  # on a busy machine too
-    found = rx.fit("residual_net", "300 MB", batch=4, optimizer="sgd", precision="float32", time_limit=2)
+    names: dict[str, Any] = {}
+    exec(blocks(page("docs/fit.md"), "python")[0], names)
+    found = names["found"]
+    assert capsys.readouterr().out.startswith("yes ")
     assert found.reach is not None
     assert found.reach.measured
     kept, known, bound = found.largest_of("batch") or (0, 0, 0)
@@ -88,6 +93,26 @@ def test_the_largest_batch_is_that_of_captures_at_that_batch(monkeypatch):
 
     assert peak(kept) <= 300_000_000 < peak(kept + 1)
     assert found.largest_of("sequence") is None
+
+
+def test_compiling_the_search_is_told_and_takes_nothing_from_the_time_limit(monkeypatch):
+    room = sys.modules["remat_explorer.fit"]
+    left: list[float] = []
+
+    def compile_slowly(report: Any) -> None:
+        report(Progress(0.0, "compiling"))
+        time.sleep(1.0)
+
+    def solved(*asked: Any) -> rx.Solution:
+        left.append(asked[3])
+        return solve(*asked)
+
+    solve, told = room._solved, []
+    monkeypatch.setattr(room, "load_search", compile_slowly)
+    monkeypatch.setattr(room, "_solved", solved)
+    fit("1 GB", on_progress=told.append)
+    assert told[:3] == ["capturing the training graph", "compiling", "bounding the memory"]
+    assert left[0] > 0
 
 
 def test_tokens_are_batch_times_sequence():

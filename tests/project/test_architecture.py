@@ -24,7 +24,7 @@ def run():
     model = rx.rematerialize(layers, (torch.ones(8, 4),), budget='100%')
     model(torch.ones(8, 4)).sum().backward()
 """,
-    "Solve in the explorer": """
+    "Find the best, in the explorer": """
 explorer = rx.Explorer(rx.linear(12))
 explorer.wait()
 def run():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -49,6 +50,16 @@ def test_the_second_time_points_come_from_the_cache_unless_that_is_declined(caps
         assert ("2 of 2 points found in the cache" in capsys.readouterr().out) == taken
     assert main([*arguments, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["from_cache"] == 2
+
+
+def test_a_sweep_of_budgets_that_cannot_exist_names_one_that_works_as_it_stands(capsys, chain):
+    code, out, _ = run(capsys, "sweep", chain, "--budgets", "10%, 2,20%", "--workers", "1")
+    assert code == 2
+    advice = out.splitlines()[-1].removeprefix("to go on, type: ")
+    assert "'10% of the way, smallest, 20% of the way'" in advice
+    code, out, _ = run(capsys, *shlex.split(advice)[1:], "--json")
+    assert code == 0
+    assert [point["budget"] for point in json.loads(out)["points"]] == [3, 4]
 
 
 def test_the_table_has_a_line_for_each_point_and_the_file_the_same_points(capsys, chain, tmp_path):

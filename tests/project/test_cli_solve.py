@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -215,18 +216,33 @@ def test_a_budget_may_mean_reserved_bytes(capsys, wide_chain):
     assert "found no schedule for which PyTorch's allocator reserves at most 35.0 MiB" in shown
 
 
-@pytest.mark.parametrize("strategy", ["optimal", "checkpoint-all"])
-def test_what_is_advised_where_a_budget_is_infeasible_works_when_it_is_typed(
-    strategy: str, chain: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, _ = run(capsys, "solve", chain, "--budget", "2", "--strategy", strategy)
-    assert code == 2
-    advice = out.splitlines()[-1]
-    assert advice.startswith("to go on, give --")
-    chosen = re.search(r"--strategy ([\w-]+)", advice)
-    assert (chosen is None) == (strategy == "optimal")
-    for budget in re.findall(r"--budget (\w+%?)", advice):
-        assert run(capsys, "solve", chain, "--budget", budget, *(chosen[0].split() if chosen else ()))[0] == 0
+@pytest.mark.parametrize(
+    ("given", "typed"),
+    [
+        (["--budget", "2"], "--budget smallest"),
+        (["--budget=20%"], "--budget '20% of the way'"),
+        (["--budget", "2", "--strat", "checkpoint-sequential", "--option=segments=4"], "--strategy optimal"),
+        (["--budget", "5", "--strategy", "checkpoint-all"], "--budget 5 --strategy optimal"),
+    ],
+)
+def test_the_command_that_is_named_where_a_budget_is_infeasible_works_as_it_stands(given, typed, chain, capsys):
+    code, out, _ = run(capsys, "solve", chain, *given)
+    assert code in (2, 3)
+    advice = out.splitlines()[-1].removeprefix("to go on, type: ")
+    assert advice.endswith(typed)
+    program, *words = shlex.split(advice)
+    assert program == "remat-explorer"
+    assert run(capsys, *words)[0] == 0
+
+
+def test_shares_of_the_way_lie_between_the_smallest_budget_and_keeping_everything(capsys, chain):
+    budgets = [run_json(capsys, chain, budget)["budget"] for budget in ("0% of the way", "40%  of the way", "100%")]
+    assert budgets == [3, 5, 10]
+    assert run_json(capsys, chain, "smallest")["peak"] == run_json(capsys, chain, "0% of the way")["peak"] == 3
+
+
+def run_json(capsys: pytest.CaptureFixture[str], chain: str, budget: str) -> dict[str, Any]:
+    return json.loads(run(capsys, "solve", chain, "--budget", budget, "--json")[1])
 
 
 def test_a_budget_that_one_operation_forbids_is_refused_before_any_search(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,6 +265,7 @@ def test_who_waits_longer_than_the_limit_of_the_search_is_told_for_what(given, t
 
 
 def test_costs_have_their_unit_unless_they_are_whole_units(capsys, chain):
-    assert re.search(r"^cost \d+, lower bound \d+, peak", run(capsys, "solve", chain, "--budget", "100%")[1], re.M)
+    out = run(capsys, "solve", chain, "--budget", "100%")[1]
+    assert re.search(r"^cost \d+, lower bound \d+, peak 10 B$", out, re.M)
     out = run(capsys, "solve", "mlp", "--budget", "100%")[1]
-    assert re.search(r"^cost [\d.e-]+ s, lower bound [\d.e-]+ s, peak", out, re.M)
+    assert re.search(r"^cost [\d.e-]+ s, lower bound [\d.e-]+ s, peak [\d.]+ MiB \(\d+ bytes\)$", out, re.M)

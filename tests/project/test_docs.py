@@ -172,8 +172,9 @@ def test_every_loop_of_training_runs(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}.items():
-        monkeypatch.setenv(name, value)  # as torchrun does
+    torchrun = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    for name, value in torchrun.items():
+        monkeypatch.setenv(name, value)
     printed = "\n".join(run("training", capsys))
     assert re.search(r"^keeping everything takes \d+, the least known is \d+$", printed, re.MULTILINE)
     assert "optimal: " in printed

@@ -11,11 +11,11 @@ import pytest
 from tools.house import figures
 
 MOST = {
-    "modules": 327,
+    "modules": 336,
     "modules under 60 lines": 18,
     "modules over 600 lines": 0,
-    "modules with one importer": 108,
-    "modules imported from another folder": 132,
+    "modules with one importer": 111,
+    "modules imported from another folder": 134,
     "modules imported from another top-level folder": 17,  # exceptions of the contracts in pyproject.toml
     "names of files that occur twice or more": 1,
     "files in circles": 0,

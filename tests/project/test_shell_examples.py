@@ -55,6 +55,8 @@ SHORTER = {
     "residual_net --implementations exact": "chain --implementations exact",
     "fit llama3_8b": "fit llama3_8b --layers 1 --sequence 64 --time-limit 1",
     "--sequence 4096": "--layers 1 --sequence 64 --time-limit 1",
+    "80% --strategy pytorch-budget": "90% --strategy pytorch-budget",
+    "residual_net --overhead": "mlp --overhead",
     "--execute --sweep": "--execute --sweep 2",
     "--sweep 24": "--sweep 2",
     'vgg16 --vary image --batch 8 --memory "16 GB"': 'residual_net --vary image --batch 8 --memory "64 MB"',

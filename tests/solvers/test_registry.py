@@ -85,8 +85,8 @@ def test_listing_names_and_rows_imports_no_torch():
     program = (
         "import sys\n"
         "from remat_explorer.solvers import STRATEGIES\n"
-        "from remat_explorer.solvers.method import row\n"
-        "print(len([row(method) for method in STRATEGIES.values()]) > 5, 'pytorch-budget' in STRATEGIES)\n"
+        "from remat_explorer.solvers.method import table_one_row\n"
+        "print(len([table_one_row(method) for method in STRATEGIES.values()]) > 5, 'pytorch-budget' in STRATEGIES)\n"
         "print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -118,13 +118,13 @@ def test_one_that_cannot_be_loaded_is_explained_when_it_is_used_and_when_it_is_l
         "import remat_explorer as rx\n"
         "from remat_explorer.errors import SolverError\n"
         "from remat_explorer.solvers import STRATEGIES\n"
-        "from remat_explorer.solvers.method import row\n"
+        "from remat_explorer.solvers.method import table_one_row\n"
         "for name in ('broken', 'number'):\n"
         "    try:\n"
         "        rx.solve(rx.linear(4), 100, name)\n"
         "    except SolverError as error:\n"
         "        print(error)\n"
-        "    print(row(STRATEGIES[name]).summary)",
+        "    print(table_one_row(STRATEGIES[name]).summary)",
     ).splitlines()
     broken, number = printed[::2]
     assert printed[1::2] == [broken, number]  # used, and listed

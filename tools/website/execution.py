@@ -30,7 +30,9 @@ for found in [thing for thing in gc.get_objects() if type(thing) is rx.Explorer]
     found.wait()
     shown = found.state.frontier or found.state.solution
     if shown is not None:
-        page = live_page(shown, permissions=found.state.permissions, measurement=found.state.measurement)
+        state = found.state
+        begin = (state.budget or None, state.stage, state.value)
+        page = live_page(shown, permissions=state.permissions, measurement=state.measurement, begin=begin)
         page.save(Path(FOLDER) / f"{found.model_id}.html")
 """
 

@@ -29,7 +29,7 @@ STILL = {"height": 150, "sliders": [], "updatemenus": [], "margin": {"t": 50, "b
 SAID = "*Output of the cell above, for readers who do not run it.*"
 PRINTED = "printed"  # tag of code cells whose printed lines are wanted, too
 SHOWS = "shows"  # in the metadata of a code cell: what its figure shows, where the figure has no title
-UNTITLED = "The figure"
+UNTITLED, EXPLORER = "The figure", "The explorer"
 DRAW = """async ([figure, size]) => {
     const {data, layout} = figure;
     const all = {...layout, width: layout.width ?? size.width, height: layout.height ?? size.height};
@@ -71,7 +71,11 @@ def picture_cell(of: NotebookNode, depends: str, pictures: Mapping[str, str], pr
         printed: what stands above them, as `told` gives it.
     """
     lines = [printed] if printed else []
-    lines += [f"![{words}](pictures/{name})" for name, words in pictures.items()]
+    for name, words in pictures.items():
+        picture = f"![{words}](pictures/{name})"  # that of an explorer is as large as the live one above it
+        lines.append(
+            f"<details><summary>{words}</summary>\n\n{picture}\n\n</details>" if words == EXPLORER else picture
+        )
     metadata = {"tags": [PICTURE], PICTURE: {"of": of.id, "depends": depends, "files": list(pictures)}}
     return nbformat.v4.new_markdown_cell("\n\n".join([*lines, SAID]), id=f"{of.id}-picture", metadata=metadata)
 
@@ -117,7 +121,7 @@ def with_pictures(path: Path, cache: Path, sources: str, page: Any, browser: tup
         outputs = found.cells[number].get("outputs", ())
         shown = cell.metadata.get(SHOWS, UNTITLED)
         drawn = [one for output in outputs for one in _drawn(output, page, shown)]
-        drawn += [("The explorer", explorers[cell.id])] if cell.id in explorers else []
+        drawn += [(EXPLORER, explorers[cell.id])] if cell.id in explorers else []
         names = [
             f"{path.stem.partition('_')[0]}-{cell.id}{f'-{i}' if i > 1 else ''}.png" for i in range(1, len(drawn) + 1)
         ]

@@ -13,7 +13,7 @@ from remat_explorer.explorer.work.executing import describe_excess, describe_pro
 from remat_explorer.explorer.work.screen import show_best_known
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 
-BEFORE = "Press Execute to compare measured memory, time and gradients with the prediction."
+BEFORE = "Press Run it to compare measured memory, time and gradients with the prediction."
 
 DRAW = "draw"  # the action of the button that draws the measured line again
 HOLD = "hold"  # that of the button that takes the nearest budget that holds, or the schedule that fits
@@ -45,13 +45,16 @@ class ExecutionPanel(SidePanel):
 
 def execution_html(state: State) -> str:
     """The card, what ran out of memory, how far a run is, or what to do for one."""
+    under_way = ""
     if state.busy == "executing":
         share = f", {100 * state.progress:.0f} % done" if state.progress else ""
-        return note(f"Executing{share}: the plan, the plan that keeps everything, and plain PyTorch, in turn.")
+        under_way = note(f"Running{share}: the plan, plain PyTorch, and both in turn with keeping everything.")
+        if state.measurement is None:
+            return under_way
     if state.shortage:
         return shortage_html(state)
     if state.measurement is not None:
-        return missing_html(state) + card_html(state.measurement)
+        return under_way + missing_html(state) + card_html(state.measurement)
     return missing_html(state) + note(state.no_execution or BEFORE) + predicted_allocator_html(state)
 
 
@@ -132,7 +135,7 @@ def card_html(measurement: Any) -> str:
         *_allocator(measurement),
         ["largest difference", _largest(measurement)],
         ["device", text(measurement.device)],
-        ["measured line", _drawn(measurement)],
+        *([["measured line", _drawn(measurement)]] if measurement.is_timed else []),
         *([["not compared", text(measurement.missing)]] if measurement.missing else []),
     ]
     card = table(rows, ("", "predicted", "measured", "difference"), "card")
@@ -156,6 +159,8 @@ def _error(ratio: float) -> str:
 
 
 def _times(measurement: Any) -> str:
+    if not measurement.is_timed:
+        return "not timed"
     if measurement.checkpoint_all_seconds is None:
         return format_seconds(measurement.seconds)
     return f"{format_seconds(measurement.seconds)} against {format_seconds(measurement.checkpoint_all_seconds)}"
@@ -173,8 +178,13 @@ def _against_eager(measurement: Any) -> list[list[str]]:
     return [
         ["gradients", " · ".join(_marked(part) for part in (compared.gradients_text, *others))],
         *([["difference", text(compared.begins_text)]] if compared.begins else []),
-        ["plain PyTorch", f"{format_bytes(measurement.eager.peak)}, {format_seconds(measurement.eager.seconds)}"],
+        ["plain PyTorch", _plain(measurement)],
     ]
+
+
+def _plain(measurement: Any) -> str:
+    peak = format_bytes(measurement.eager.peak)
+    return f"{peak}, {format_seconds(measurement.eager.seconds)}" if measurement.is_timed else peak
 
 
 def _marked(words: str) -> str:

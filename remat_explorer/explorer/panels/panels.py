@@ -1,4 +1,4 @@
-"""The panel beside the plots: small tabs, the chosen panel, and a legend of terms, colours, controls and strategies."""
+"""The panel beside what runs twice: four tabs, the rest behind "more", and what terms, colours and controls mean."""
 
 from __future__ import annotations
 
@@ -16,29 +16,32 @@ from remat_explorer.explorer.panels.plan_panel import PeakPanel, PlanPanel
 from remat_explorer.explorer.panels.side_panel import Clickable, colours, table, text
 from remat_explorer.explorer.panels.solver_panel import SolverPanel
 from remat_explorer.explorer.state.state import PANELS, State
-from remat_explorer.solvers import STRATEGIES, row
+from remat_explorer.solvers import STRATEGIES, table_one_row
 
 TABS: dict[str, tuple[str, str]] = {
+    "explain": (
+        "Why",
+        "Why the selected value is or is not in memory in the selected stage, and which operation produces it",
+    ),
+    "peak": (
+        "Peak",
+        "What is in memory where it is highest, largest first, and which operations need each value",
+    ),
+    "compare": ("Compare", "This schedule compared with another one: cost, peak, and the cells that differ"),
+    "execution": ("Run", "Predicted and measured memory, time and gradients of the last run"),
+    "plan": ("Plan", "What is computed and freed around the selected stage, statement by statement"),
+    "ways": ("Ways", "The implementations of the selected operation: time, workspace, and which of them run"),
+    "solver": ("Solver", "Best schedule, lower bound and gap of the last solve, over time"),
     "fit": (
         "Fit",
         "Whether a training step fits into a memory, with which optimizer, and how large it may be",
     ),
-    "explain": (
-        "Explain",
-        "Why the selected value is or is not in memory in the selected stage, and which operation produces it",
-    ),
-    "plan": ("Plan", "What is computed and freed around the selected stage, statement by statement"),
-    "peak": (
-        "At the peak",
-        "What is in memory where it is highest, largest first, and which operations need each value",
-    ),
-    "ways": ("Ways", "The implementations of the selected operation: time, workspace, and which of them run"),
-    "solver": ("Solver", "Best schedule, lower bound and gap of the last solve, over time"),
-    "compare": ("Compare", "This schedule compared with another one: cost, peak, and the cells that differ"),
     "edit": ("Edit", "Keep and drop values by hand, and see how far your schedule is from the best that is known"),
-    "execution": ("Execution", "Predicted and measured memory, time and gradients of the last execution"),
 }
-LEGEND = "What the letters, colours and controls mean, and the strategies of Table 1"
+FIRST = 4  # panels with a tab; the others are behind "more"
+TERMS_PANEL = "terms"
+LEGEND = "Terms"
+MORE = "Plan, ways, solver, fit, edit, and what terms, colours and controls mean"
 TERMS: dict[str, str] = {
     "stage t": "A row of the matrices: stage t is the first to compute operation t, after whatever it computes again.",
     "R": "R[t, k] is set where stage t computes operation k: on the diagonal for the first time, left of it again.",
@@ -53,7 +56,8 @@ TERMS: dict[str, str] = {
     "overhead": "Extra cost of recomputing, as a share of computing everything once.",
     "lower bound": "No schedule within the budget costs less than this; it is proven.",
     "gap": "Share of the best cost that the proof leaves open: (cost − lower bound) / cost; 0 means optimal.",
-    "keep everything": "Checkpoint-all: the schedule that keeps every value until its last use, as PyTorch does.",
+    "keep everything": "The schedule that keeps every value until its last use, as PyTorch does (checkpoint-all).",
+    "proven best": "No schedule within the budget costs less: cost and lower bound are equal.",
 }
 COLOURS: dict[str, tuple[str, str]] = {
     "blue": ("forward", "computed for the first time, in the forward pass"),
@@ -65,17 +69,15 @@ COLOURS: dict[str, tuple[str, str]] = {
     "pink": ("cursor", "the selected stage and value"),
 }
 CONTROLS: dict[str, str] = {
-    "Model; More: Batch, Image": "The model to train and the size of its inputs; a change captures the graph again.",
-    "Device": "Where costs are measured and schedules executed.",
-    "Costs": "Measured on the device, or estimated from operations and bytes.",
-    "Strategy": "The method that makes the schedule; see the table below.",
-    "Solver, Limit": "The program that solves integer programs, and the seconds that a solve may take.",
-    "Implementations": "Other ways to compute operations, among which a strategy may choose; a toggle for each kind.",
-    "Budget": 'Bytes, "1.5 GiB", or "60%" of the peak of keeping everything; you can click the marks.',
-    "Present": "Shows scenes of the model one after another, in large type; Page down goes on, Escape ends.",
-    "Solve, Cancel, Execute": "Find a schedule; stop with the best one found; run it and measure.",
-    "Edit": "Lets you keep and drop values in S by hand; what is computed again follows.",
-    "Stage": "Moves through the stages; in the matrices, the arrow keys move stage and value.",
+    "Model, batch": "What to train, and how many examples at once; a change captures the graph again.",
+    "Curve": "The least extra time for each budget; drag along it. In the shadow no schedule lies: that is proven.",
+    "Budget": 'Bytes, "1.5 GiB", or "60%" of the peak of keeping everything.',
+    "Find the best": "Looks for the cheapest schedule within the budget, until it is proven, or you cancel.",
+    "Run it": "Runs the schedule on the screen, and measures memory, time and gradients.",
+    "⋯": "Strategy, limits, device, costs, implementations; other methods on the curve; present, and save.",
+    "Runs twice": "What is computed again: point at a row to see it in every picture, click to select it.",
+    "Stage": "Moves through the stages; in the pictures, the arrow keys move stage and value.",
+    "Edit": "Keep and drop values in S by hand, in Matrices; what is computed again follows.",
     "Model, tanks": "What is in memory at each computation, here and with keeping everything; the rim is the budget. "
     "The slider, comma and full stop go from one computation to the next; Space plays.",
 }
@@ -98,32 +100,41 @@ class Panels:
     def __init__(self, state: State) -> None:
         self._state = state
         self.views = {kind.name: kind(state) for kind in VIEWS}
+        first, others = PANELS[:FIRST], PANELS[FIRST:]
         self.tabs = w.ToggleButtons(
-            options=[(TABS[name][0], name) for name in PANELS],
-            tooltips=[TABS[name][1] for name in PANELS],
+            options=[(TABS[name][0], name) for name in first],
+            tooltips=[TABS[name][1] for name in first],
             style={"button_width": "auto"},
         )
-        self.legend = w.ToggleButton(description="?", tooltip=LEGEND, layout=w.Layout(width="24px"))
+        entries = [("more", ""), *((TABS[name][0], name) for name in others), (LEGEND, TERMS_PANEL)]
+        room = w.Layout(width="92px")
+        self.others = w.Dropdown(options=entries, value="", description="More panels", tooltip=MORE, layout=room)
+        self.others.add_class("remat-unlabelled")
         self._meanings = Clickable(lambda click: None, "What the terms mean")
         self._body = w.Box(layout=w.Layout(flex="1 1 0", min_height="0", width="100%"))
-        bar = w.HBox([self.tabs, self.legend])
+        bar = w.HBox([self.tabs, self.others])
         bar.add_class("remat-tabs")
         self.widget = w.VBox([bar, self._body])
         self.widget.add_class("remat-side")
         self.tabs.observe(self._choose, "value")
-        self.legend.observe(lambda change: setattr(state, "legend", change["new"]), "value")
+        self.others.observe(self._choose, "value")
         state.observe(self._show, ["panel", "legend", "theme"])
         self._show()
 
     def _choose(self, change: Any) -> None:
-        if change["new"] is not None:
+        chosen = change["new"]
+        if chosen == TERMS_PANEL:
+            self._state.legend = True
+        elif chosen:
             self._state.legend = False
-            self._state.panel = change["new"]
+            self._state.panel = chosen
 
     def _show(self, change: Any = None) -> None:
         state = self._state
-        self.legend.value = state.legend
-        self.tabs.value = None if state.legend else state.panel  # so that any tab leaves the legend
+        chosen = TERMS_PANEL if state.legend else state.panel
+        is_first = chosen in PANELS[:FIRST]
+        self.tabs.value = chosen if is_first else None  # so that any tab leaves the others
+        self.others.value = "" if is_first else chosen
         if state.legend:
             style = colours(state.theme)
             self._meanings.html = f'<div class="remat-panel legend" style="{style}">{legend_html()}</div>'
@@ -159,7 +170,7 @@ def legend_html() -> str:
 def _strategies() -> list[list[str]]:
     rows = []
     for name, method in STRATEGIES.items():
-        line = row(method)
+        line = table_one_row(method)
         aware = [text(entry) for entry in (line.general_graphs, line.cost_aware, line.memory_aware)]
         rows.append([f"<b>{text(name)}</b>", *aware, text(line.describe())])
     return rows

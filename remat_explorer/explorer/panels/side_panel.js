@@ -7,7 +7,6 @@ const TARGET = "[data-value], [data-stage], [data-action]";
 function render({ model, el }) {
   const root = document.createElement("div");
   root.className = "remat-clickable";
-  root.tabIndex = -1;
   root.setAttribute("role", "region");
   el.append(root);
 
@@ -17,8 +16,11 @@ function render({ model, el }) {
     const focused = root.contains(document.activeElement) ? key(document.activeElement) : null;
     const before = root.firstElementChild?.dataset.scroll;
     const top = root.scrollTop;
+    const opened = root.querySelector("details")?.open;
     root.innerHTML = model.get("html");
+    root.querySelector("details")?.toggleAttribute("open", Boolean(opened));
     root.setAttribute("aria-label", model.get("label"));
+    root.tabIndex = root.querySelector(`${NAMES}, summary`) ? -1 : 0; // what has no control is scrolled by keys itself
     for (const list of root.querySelectorAll(".roving"))
       list.querySelectorAll(NAMES).forEach((name, place) => (name.tabIndex = place === 0 ? 0 : -1));
     root.scrollTop = before !== undefined && root.firstElementChild?.dataset.scroll === before ? top : 0;
@@ -27,6 +29,15 @@ function render({ model, el }) {
     if (again) again.tabIndex = 0;
     (again ?? root).focus({ preventScroll: true });
   }
+
+  // What is pointed at is shown elsewhere on the page, too.
+  function point(value) {
+    if (model.get("hovered") === undefined || model.get("hovered") === value) return;
+    model.set("hovered", value);
+    model.save_changes();
+  }
+  root.addEventListener("pointerover", (event) => point(Number(event.target.closest("tr[data-value]")?.dataset.value ?? -1)));
+  root.addEventListener("pointerleave", () => point(-1));
 
   root.addEventListener("click", (event) => {
     const target = event.target.closest(TARGET);

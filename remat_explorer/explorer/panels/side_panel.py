@@ -94,6 +94,7 @@ class Clickable(PageWidget):
     _css = HERE / "side_panel.css"
     html = t.Unicode("").tag(sync=True)
     label = t.Unicode("").tag(sync=True)
+    hovered = t.Int(-1, help="The value whose row is pointed at, or -1.").tag(sync=True)
 
     def __init__(self, heard: Callable[[Click], None], label: str) -> None:
         super().__init__(label=label)

@@ -13,7 +13,7 @@ from remat_explorer.solvers import relative_gap
 WIDTH, HEIGHT = 380, 112
 LEFT, RIGHT, TOP, BOTTOM = 52, 8, 8, 18  # margins
 Step = tuple[float, float]  # seconds, overhead as a ratio
-BEFORE = "Press Solve to see how the best schedule and the lower bound meet."
+BEFORE = "Press Find the best to see how the best schedule and the lower bound meet."
 
 
 class SolverPanel(SidePanel):

@@ -17,7 +17,7 @@ from remat_explorer.errors import ScheduleError
 from remat_explorer.explanations import count, persistent_kind
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers import Condensed, minimal_row, values_of
+from remat_explorer.solvers import Condensed, minimal_row, retained_values
 
 _MAX_STEPS = 1000  # steps that can be undone
 _Cells = np.ndarray  # stages and groups, int of shape (count, 2)
@@ -129,7 +129,7 @@ class EditedSchedule:
     @cached_property
     def in_vain(self) -> np.ndarray:
         """What may be kept though nobody reads it there, bool of shape (stages, values); the plan does not hold it."""
-        return values_of(self.condensed, self.kept) & ~self.schedule.S
+        return retained_values(self.condensed, self.kept) & ~self.schedule.S
 
     def keep(self, stage: int, value: int, until: int | None = None) -> EditedSchedule:
         """Keep a value into a stage, from where it was last in memory up to where it is next used.
@@ -286,7 +286,7 @@ def _with(
     least, none = least.copy(), np.zeros(condensed.groups, dtype=bool)
     for t in rows:
         least[t] = minimal_row(condensed, t, kept[t], kept[t + 1] if t + 1 < condensed.n else none)
-    tight = Schedule(condensed.graph, least, values_of(condensed, kept)).compact()
+    tight = Schedule(condensed.graph, least, retained_values(condensed, kept)).compact()
     checked = check_schedule(tight)
     kept.flags.writeable = least.flags.writeable = False
     return EditedSchedule(condensed, kept, least, checked, done, undone)

@@ -111,12 +111,13 @@ def parse_search(text: str) -> SearchConditions:
     return SearchConditions(tuple(_SIZE.sub(" ", text).casefold().split()), tuple(sizes))
 
 
-def find_operations(graph: Graph, words: str) -> tuple[int, ...]:
+def find_operations(graph: Graph, words: str, schedule: Schedule | None = None) -> tuple[int, ...]:
     """The operations, ascending, that every word of ``words`` describes.
 
     A word is part of the operation's name (which begins with its operator's), of the name of one of its
-    implementations or of a value that it writes, or it is the pass, "forward" or "backward". ``>10MiB`` and ``<1KiB``
-    compare the bytes of the operation's largest output. No words find nothing.
+    implementations or of a value that it writes, or it is the pass, "forward" or "backward". "recomputed" finds what
+    ``schedule`` runs more than once. ``>10MiB`` and ``<1KiB`` compare the bytes of the operation's largest output. No
+    words find nothing.
 
     Raises:
         QuantityError: if no number of bytes follows ``>`` or ``<``.
@@ -128,16 +129,17 @@ def find_operations(graph: Graph, words: str) -> tuple[int, ...]:
     asked = parse_search(words)
     if not asked:
         return ()
-    return tuple(k for k, node in enumerate(graph.operations) if _describes(asked, graph, node))
+    again = schedule.repeated_operations if schedule is not None else {}
+    return tuple(k for k, node in enumerate(graph.operations) if _describes(asked, graph, node, k in again))
 
 
-def _describes(asked: SearchConditions, graph: Graph, node: Operation) -> bool:
+def _describes(asked: SearchConditions, graph: Graph, node: Operation, runs_again: bool) -> bool:
     outputs = {v for way in node.implementations for v in way.outputs}
     largest = max((graph.values[v].bytes for v in outputs), default=0)
     if not all(compare(largest, size) for compare, size in asked.sizes):
         return False
     names = [node.name, node.phase, *(way.name for way in node.implementations if len(node.implementations) > 1)]
-    names += [graph.values[v].name for v in outputs]
+    names += [graph.values[v].name for v in outputs] + (["recomputed"] if runs_again else [])
     text = "\n".join(names).casefold()
     return all(word in text for word in asked.words)
 

@@ -42,8 +42,10 @@ from remat_explorer.solvers import STRATEGIES, Frontier, MinimumBudget, Solution
 # Keys of `remat_explorer.fit.optimizers.OPTIMIZERS`, which is imported with torch, for which no screen should wait.
 FIT_OPTIMIZERS = ("adamw", "adam", "adam8bit", "adafactor", "lion", "momentum", "sgd")
 PRECISIONS = ("bfloat16", "float32", "autocast")
-PICTURES = ("matrices", "memory", "model", "case")
-PANELS = ("fit", "explain", "plan", "peak", "ways", "solver", "compare", "edit", "execution")
+PICTURES = ("overview", "memory", "matrices", "model", "case", "plots")
+WITH_MAP, WITH_MATRICES = ("overview", "memory"), ("overview", "matrices")
+PANELS = ("explain", "peak", "compare", "execution", "plan", "ways", "solver", "fit", "edit")
+_DOING = {"solving": "Searching", "executing": "Running"}
 BUDGETS = ("budget", "dragged")  # of which `State.shown_budget` is one
 
 
@@ -162,18 +164,21 @@ class State(FitQuestion, Folding, Status):
     # What the person looks at.
     dragged = t.Int(0, help="The budget under the thumb of the slider while it is dragged, else 0.")
     picture = t.Enum(
-        PICTURES, "matrices", help="The upper one: R, S and U, the memory map, the model, or a case study."
+        PICTURES,
+        "overview",
+        help="R and S beside the memory map; the map; R, S and U; the model; a case study; or curve and timeline.",
     )
     colouring = t.Enum(("computation", "implementation"), "computation", help="What the colours of R say.")
-    panel = t.Enum(PANELS, "explain", help="The panel beside the plots.")
+    panel = t.Enum(PANELS, "explain", help="The panel beside what runs twice.")
     more = t.Bool(False, help="Whether the fields beyond model and budget are shown.")
     methods = t.Bool(False, help="Whether the trade-off shows all points of all strategies, beside its best ones.")
-    legend = t.Bool(False, help="Whether the panel beside the plots shows what terms and colours mean.")
+    legend = t.Bool(False, help="Whether the panel shows what terms and colours mean.")
     map_colours = t.Enum(("kind", "layer"), "kind", help="What the colours of the memory map say.")
     moment: Any = t.Any(None, help="What the memory is compared with: a stage, 'peaks' of two schedules, or None.")
     zoom: Any = t.Tuple(default_value=(), help="Part of the matrices: first and last stage, first and last operation.")
     search = t.Unicode("", help="Words that describe the operations to be found, as in `find_operations`.")
     found: Any = t.Tuple(default_value=(), help="Operations that `search` finds, ascending.")
+    hovered = t.Int(-1, help="The value that is pointed at in a list, or -1.")
     speed = t.Enum((1, 2, 4), 1, help="How many times faster than usual the stages play.")
     scenes: Any = t.Tuple(default_value=(), help="What is presented: a `scenes.Scene` after the other.")
     scene = t.Int(-1, help="The scene on the screen, from 0; -1 where nothing is presented.")
@@ -242,6 +247,11 @@ class State(FitQuestion, Folding, Status):
         return None if self.schedule is None else Plan.of(self.schedule)
 
     @property
+    def doing(self) -> str:
+        """What is under way, as a word that begins a sentence."""
+        return _DOING.get(self.busy, self.busy.capitalize())
+
+    @property
     def shown_budget(self) -> int:
         """The budget in the pictures: the one that is dragged, or the chosen one."""
         return self.dragged or self.budget
@@ -307,10 +317,13 @@ class State(FitQuestion, Folding, Status):
         if k is not None:
             self.select_operation(k)
 
-    @t.observe("search", "graph")
+    @t.observe("search", "graph", "schedule")
     def _find(self, change: Any) -> None:
+        graph, schedule = self.graph, self.schedule
+        if change["name"] == "schedule" and not self.search:
+            return
         try:
-            self.found = find_operations(self.graph, self.search) if self.graph else ()
+            self.found = find_operations(graph, self.search, schedule) if graph else ()
         except QuantityError:  # a size that is still being typed; the search field says so
             self.found = ()
 

@@ -5,6 +5,7 @@ On a graph with choices of implementations, strategies that make none get its de
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -29,13 +30,13 @@ from remat_explorer.solvers import (
     Status,
     Support,
     assess_schedule,
-    blocks,
     chain_of,
     checkpoint_sequential_candidates,
     default_selection,
     default_strategy,
     method_of,
     require_chain,
+    single_value_stretches,
 )
 
 _selections: list[Selection] = []  # the last one: to select takes as long as to check a graph
@@ -209,7 +210,7 @@ def _parts(method: Method, graph: Graph) -> str:
         return _blocks([len(forward) for forward in chain_of(Condensed.of(graph)).forward if forward])
     if method is CHECKPOINT_SEQUENTIAL:
         checkpoint_sequential_candidates(graph)
-        return _blocks([len(block) for block in blocks(graph)])
+        return _blocks([len(block) for block in single_value_stretches(graph)])
     if method in (AP_SQRT_N, AP_GREEDY):
         return "its checkpoints are at articulation points, from which alone follows all that comes after them"
     return ""
@@ -218,6 +219,20 @@ def _parts(method: Method, graph: Graph) -> str:
 def _blocks(sizes: list[int]) -> str:
     parts = f"falls into {len(sizes)} blocks, the largest of {max(sizes)}, which it takes as wholes"
     return f"the forward pass of {sum(sizes)} operations {parts}"
+
+
+def strategy_groups() -> dict[str, list[str]]:
+    """The strategies by where they come from.
+
+    >>> {name: members[0] for name, members in strategy_groups().items()}
+    {'best': 'optimal', "papers'": 'monet-paper', "PyTorch's and by hand": 'checkpoint-sequential'}
+    """
+    groups: dict[str, list[str]] = {"best": [], "papers'": [], "PyTorch's and by hand": []}
+    for name, method in STRATEGIES.items():
+        is_paper = re.search(r"\b(19|20)\d\d\b", method.source) and not method.source.startswith("torch")
+        kind = "best" if name in DEFAULTS.values() else "papers'" if is_paper else "PyTorch's and by hand"
+        groups[kind].append(name)
+    return groups
 
 
 def describe_strategy(strategy: str) -> str:

@@ -69,7 +69,7 @@ class Background:
         except RematError as error:
             state.say(str(error), "error")
         except Exception as error:  # whatever a person's own model raises belongs in the status line
-            state.say(f"{busy.capitalize()} failed: {type(error).__name__}: {error}", "error")
+            state.say(f"{state.doing} failed: {type(error).__name__}: {error}", "error")
         finally:
             finished.set()
             state.progress, state.busy = None, ""

@@ -12,7 +12,7 @@ from typing import Any
 
 from remat_explorer.explanations import kinds_in
 from remat_explorer.explorer.state.implementation_choices import lift_point, lift_solution
-from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.state.state import WITH_MAP, State
 from remat_explorer.explorer.state.strategy_choice import default_implementations, solve_request
 from remat_explorer.explorer.work.background import has_ended
 from remat_explorer.explorer.work.screen import add_to_frontier, show_best_known, update_auto_selection
@@ -385,7 +385,7 @@ class Placer:
     def _follow(self, change: Any = None) -> None:
         state = self._state
         with state.lock:
-            plan = state.plan if state.picture == "memory" else None
+            plan = state.plan if state.picture in WITH_MAP else None
             if plan is None or plan is self._placed:
                 if plan is None:
                     self.cancel()

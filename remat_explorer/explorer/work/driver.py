@@ -238,6 +238,8 @@ class Driver(EditingMethods, FitMethods):
         """Another model starts with sizes of its own; any choice loads anew."""
         if self._adopting:
             return
+        if self.state.panel == "execution":  # there is no run of it yet
+            self.state.panel = "explain"
         if change["name"] == "model":
             self._adopt(0, None)
         self.load()

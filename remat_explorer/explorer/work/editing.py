@@ -316,6 +316,10 @@ def judge(state: State) -> str:
     enough = edited.schedule.cost if best is None or best.cost is None else best.cost * (1 + PROVEN)
     verdict = schedule_verdict(edited.graph, edited.schedule.R, edited.schedule.S, state.budget, enough)
     right = verdict.startswith("Right")
+    timeline = edited.checked.plan.timeline
+    if timeline.peak > state.budget:  # what is in memory there is listed by the panel, not here
+        stage, most = int(timeline.stage[timeline.peak_statement]), format_bytes(timeline.peak)
+        verdict = f"Not yet: stage {stage} needs {most}, {describe_room(state)}. The panel says what could go."
     if right and (best is None or best.status is not Status.OPTIMAL):
         verdict += " Whether anything costs less is not proven."
     state.say(verdict, "good" if right else "warning")

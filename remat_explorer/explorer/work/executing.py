@@ -1,14 +1,15 @@
-"""Execute the solution on the screen, and say how prediction and measurement agree.
+"""Run the schedule on the screen, and say how prediction and measurement agree.
 
-What is explored with estimated costs gets measured ones before it runs, so that its prediction has all workspace. What
-is on the screen is what runs, and the budget stays the one that was chosen, whether they still fit or not.
+The measured memory is shown as soon as there is one run. Where costs are estimates, the operations are measured then,
+so that the prediction has their workspace; the comparison with plain PyTorch and the timed runs follow. Cancelled
+there, what has been measured stays. The budget stays the one that was chosen, whether the schedule fits or not.
 """
 
 from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.explorer.state.state import State
@@ -18,34 +19,40 @@ from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead
 from remat_explorer.solvers import Status
 
+if TYPE_CHECKING:
+    from remat_explorer.runtime import Measurement
+
 
 def execute(state: State, cancelled: threading.Event) -> None:
-    """Run the solution and measure it; the measurement, or what ran out of memory, appears in the state."""
+    """Run the solution and measure it; what is measured, or what ran out of memory, appears in the state."""
     solution, inputs = state.solution, state.inputs
     if state.no_execution or inputs is None or solution is None or solution.schedule is None:
-        state.say(state.no_execution or "There is no solution to execute yet: solve first.", "warning")
+        state.say(state.no_execution or "There is no schedule to run yet: find one first.", "warning")
         return
     from remat_explorer.runtime import measure
 
     state.shortage, state.panel = "", "execution"
-    if not _measure_costs_first(state, cancelled):
-        return
-    solution = state.solution
-    assert solution is not None
-    assert solution.schedule is not None
     where = "on the GPU" if state.device.startswith("cuda") else "on the CPU"
-    state.say(f"Executing the schedule {where} ({solution.strategy}, {len(solution.schedule.sequence)} computations)…")
+    state.say(f"Running the schedule {where}: {len(solution.schedule.sequence)} computations…")
 
     def advance(done: int, total: int) -> None:
         state.progress = done / total if total else None
 
+    def show(measured: Measurement) -> None:
+        state.measurement = _with_predictions(measured, state)
+        if measured.eager is None:
+            measure_costs_after(state, cancelled)
+            state.measurement = _with_predictions(measured, state)
+        state.say("Comparing with plain PyTorch…" if measured.eager is None else "Timing, in turns with plain PyTorch…")
+
     try:
-        state.measurement = measurement = measure(
+        measured = measure(
             solution,
             *inputs.arguments,
             device=state.device,
             on_progress=advance,
             cancelled=cancelled.is_set,
+            on_measured=show,
         )
     except OutOfMemoryError as error:
         _report_shortage(state, error)
@@ -53,10 +60,12 @@ def execute(state: State, cancelled: threading.Event) -> None:
     except ExecutionError:
         if not cancelled.is_set():
             raise
-        state.say("Cancelled the execution; the schedule stays on the screen.", "warning")
+        kept = "; what was measured stays" if state.measurement is not None else ""
+        state.say(f"Cancelled the run{kept}. The schedule stays on the screen.", "warning")
         return
+    state.measurement = measurement = _with_predictions(measured, state)
     missing = describe_excess(state)
-    said = " ".join(["Executed.", describe_validation(measurement), *([f"· {missing}."] if missing else [])])
+    said = " ".join(["Run.", describe_validation(measurement), *([f"· {missing}."] if missing else [])])
     state.say(said, "good" if measurement.sound else "warning")
 
 
@@ -79,7 +88,7 @@ def describe_validation(measurement: Any) -> str:
         words.append(f"gradients {compared.gradients_text}")
         if compared.begins:
             words.append(compared.begins_text)
-        words.append(f"eager peak {format_bytes(measurement.eager.peak)}")
+        words.append(f"plain PyTorch's peak {format_bytes(measurement.eager.peak)}")
     if measurement.missing:
         words.append(f"not compared: {measurement.missing}")
     return " · ".join(words)
@@ -126,49 +135,52 @@ def describe_excess(state: State) -> str:
 
 
 def nearest_feasible_budget(state: State) -> int:
-    """The smallest budget, in bytes, not below the state's, within which a schedule is known; 0 if none is."""
-    best = state.frontier.best(state.budget) if state.frontier is not None else None
+    """The smallest budget, in bytes, not below the one in the pictures, for which a schedule is known; 0 if none is."""
+    best = state.frontier.best(state.shown_budget) if state.frontier is not None else None
     if best is not None:
-        return state.budget
+        return state.shown_budget
     peaks = [point.peak for point in state.frontier.nondominated()] if state.frontier is not None else []
     known = [peak for peak in peaks if peak is not None]
     return min(known, default=0)
 
 
-def _measure_costs_first(state: State, cancelled: threading.Event) -> bool:
+def _with_predictions(measured: Measurement, state: State) -> Measurement:
+    """A measurement beside the prediction on the screen, which has the workspace of the same statements by now."""
+    shown = state.solution
+    assert shown is not None
+    assert shown.plan is not None
+    assert shown.schedule is not None
+    return replace(measured, plan=shown.plan, predicted_overhead=shown.schedule.overhead)
+
+
+def measure_costs_after(state: State, cancelled: threading.Event) -> None:
     """Measure costs and workspace; schedule and budget stay, and the prediction is that of the measured workspace.
 
     Where costs were measured before, were chosen to be estimates, or cannot be measured, nothing changes.
 
     Args:
-        state: with a solution and inputs; where costs were measured, its graph is another one then.
+        state: with a solution, inputs and a measurement; where costs were measured, its graph is another one then.
         cancelled: ends the measuring, and nothing has changed.
-
-    Returns:
-        Whether to go on; if not, the status line says why.
     """
-    graph, shown, inputs = state.graph, state.solution, state.inputs
+    graph, shown, inputs, measurement = state.graph, state.solution, state.inputs, state.measurement
     if state.measured_costs is not None or state.costs_are_measured or graph is None or inputs is None:
-        return True
+        return
     assert shown is not None
     measured, _ = measure_costs(state, graph, inputs, cancelled)
-    if cancelled.is_set():
-        state.say("Cancelled the execution while costs were measured; the schedule stays on the screen.", "warning")
-        return False
-    if measured is graph:
-        return True
+    if cancelled.is_set() or measured is graph:
+        return
     assert shown.schedule is not None
     stage, value = state.stage, state.value
     schedule = shown.schedule.on(measured)
     carried = replace(shown, graph=measured, schedule=schedule, status=Status.FEASIBLE, lower_bound=None)
-    keep_all = show_keep_all(state, inputs, measured)
-    show_schedule(state, schedule, carried)
-    state.costs_are_measured = True
+    with state.at_once():
+        keep_all = show_keep_all(state, inputs, measured)
+        show_schedule(state, schedule, carried)
+        state.costs_are_measured, state.measurement = True, measurement
+        state.stage, state.value = stage, value
     find_budget_marks(state, keep_all, is_known=True, keeps_budget=True)
     known = replace(carried, budget=max(carried.budget, Plan.peak_of(schedule)))
     add_to_frontier(state, measured, [known], kinds=state.kinds)
-    state.stage, state.value = stage, value
-    return not cancelled.is_set()
 
 
 def _results(compared: Any) -> str:

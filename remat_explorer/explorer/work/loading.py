@@ -98,7 +98,7 @@ def load(
     replaced = _replaced(state, before) if budget is None else ""
     state.say(
         f"Loaded {state.model}: {graph.n} operations, {len(graph.values)} values, keeping everything "
-        f"(checkpoint-all) needs {format_bytes(state.checkpoint_all_peak)}, of which "
+        f"needs {format_bytes(state.checkpoint_all_peak)}, of which "
         f"{format_bytes(graph.resident_bytes)} always stay.{note}{replaced} {_on_screen(state)}",
         "warning" if replaced else "plain",
     )
@@ -136,9 +136,9 @@ def find_budget_marks(state: State, keep_all: Solution, is_known: bool = False, 
         keeps_budget: whether the budget stays as it is though nothing fits, or everything does.
     """
     graph = keep_all.graph
-    load_search(lambda progress: state.say(f"{state.busy.capitalize()} {state.model}: {progress.doing}…"))
+    load_search(lambda progress: state.say(f"{state.doing} {state.model}: {progress.doing}…"))
     prepare_process()  # from here on there is nothing to compile, and until somebody presses Solve it has loaded
-    state.say(f"{state.busy.capitalize()} {state.model}: looking for the smallest budget…")
+    state.say(f"{state.doing} {state.model}: looking for the smallest budget…")
     state.smallest = smallest = minimum_budget(graph)
     assert keep_all.peak is not None
     least, most = smallest.known_feasible, keep_all.peak
@@ -177,7 +177,7 @@ def measure_costs(state: State, graph: Graph, inputs: ModuleInputs, cancelled: t
             f" Costs are estimates, without workspace: measuring needs {format_bytes(needed)}, and "
             f"{format_bytes(free)} are free."
         )
-    words, told = f"{state.busy.capitalize()} {state.model}: measuring {graph.n} operations on {state.device}", 0.0
+    words, told = f"{state.doing} {state.model}: measuring {graph.n} operations on {state.device}", 0.0
     state.say(f"{words}…")
 
     def advance(done: int, total: int) -> None:
@@ -218,7 +218,7 @@ def why_not_executable(state: State, inputs: ModuleInputs | None, graph: Graph, 
 def _show_first_schedule(state: State, graph: Graph, cancelled: threading.Event, seconds: float) -> None:
     """Have a schedule within the budget on the screen from the beginning, if one is found in the time."""
     if not cancelled.is_set():
-        state.say(f"{state.busy.capitalize()} {state.model}: a first schedule within {format_bytes(state.budget)}…")
+        state.say(f"{state.doing} {state.model}: a first schedule within {format_bytes(state.budget)}…")
         kinds, limits = state.kinds, {"time_limit": seconds, "cancelled": cancelled.is_set, "cache": True}
         options = {"implementations": monet_option(graph, kinds)} if graph.has_choices else {}
         solution = solve(graph, state.budget, default_strategy(graph), **limits, **options)
@@ -241,7 +241,8 @@ def _on_screen(state: State) -> str:
     """What the screen shows after loading, and what to do next."""
     shown = state.solution
     if shown is None or shown.peak is None or shown.peak > state.budget:
-        return "The screen shows the schedule that keeps everything. Choose a budget and press Solve."
+        return "The screen shows the schedule that keeps everything. Choose a budget and press Find the best."
     if shown.status is Status.OPTIMAL:
-        return f"The screen shows the optimum within {format_bytes(state.budget)}."
-    return f"The screen shows the best known schedule within {format_bytes(state.budget)}; Solve looks for better ones."
+        return f"The screen shows the proven best within {format_bytes(state.budget)}."
+    budget = format_bytes(state.budget)
+    return f"The screen shows the best known schedule within {budget}; Find the best looks for better ones."

@@ -17,6 +17,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.model_source import as_model_errors, is_model_file, load_model_file
 from remat_explorer.permissions import Permissions
 
+TEACHING = ("chain", "linear32", "mlp", "residual_net")
 # Sizes to begin with: a quarter of the memory or more, mostly a half, can be saved, and a laptop executes a step in
 # seconds (of vgg, fcn8 and the transformers, with their many parameters, a measurement takes a minute or two). The
 # large language and diffusion models run on no laptop; they are solved and studied.
@@ -114,7 +115,7 @@ class ModelSources:
             self.device = _home(model)
 
     def names(self) -> list[str]:
-        """What the list of models offers: the person's own first, the zoo, and the model files that may be loaded.
+        """What the list of models offers: the person's own first, the zoo by groups, and files that may be loaded.
 
         Where all may, these are the files of the working directory.
         """
@@ -307,6 +308,19 @@ def _home(module: Any) -> str:
     return "cpu" if home.type == "meta" else str(home)
 
 
+def zoo_groups() -> dict[str, list[str]]:
+    """The models of the zoo by what they are for, from a table here: the zoo itself imports torch.
+
+    >>> {name: models[0] for name, models in zoo_groups().items()}
+    {'teaching': 'chain', 'vision': 'densenet121', 'language and speech': 'bert'}
+    """
+    groups: dict[str, list[str]] = {"teaching": [], "vision": [], "language and speech": []}
+    for name, sizes in DEFAULT_SIZES.items():
+        kind = "teaching" if name in TEACHING else "language and speech" if "sequence" in sizes else "vision"
+        groups[kind].append(name)
+    return groups
+
+
 def _zoo() -> list[str]:
-    """Names of the zoo's models, from a table here: the zoo itself imports torch, for which no screen should wait."""
-    return list(DEFAULT_SIZES)
+    """Names of the zoo's models, by their groups."""
+    return [name for group in zoo_groups().values() for name in group]

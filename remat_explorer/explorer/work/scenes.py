@@ -11,9 +11,11 @@ from remat_explorer.errors import QuantityError, UnknownNameError
 from remat_explorer.explanations import dearest_recomputation, peak_look
 from remat_explorer.explorer.state.state import PANELS, PICTURES, State
 from remat_explorer.explorer.work.executing import describe_proof
+from remat_explorer.explorer.work.screen import show_schedule
 from remat_explorer.quantities import format_bytes, format_overhead
 
 PEAK, RECOMPUTATION = "peak", "recomputation"
+_RESTORED = ("graph", "picture", "panel", "budget", "schedule", "solution", "measurement", "stage", "value")
 _STAYING = ("budget", "picture", "panel")  # what a scene may leave as it was
 _NUMBERS = ("model", "budget", "peak", "overhead", "keep_all", "saved", "recomputations", "proof")
 
@@ -27,8 +29,8 @@ class Scene:
             everything), ``{saved}`` (how much lower the peak is, in percent), ``{recomputations}`` and ``{proof}``
             (what an execution has shown) are filled in.
         budget: what `State.set_budget` takes.
-        picture: "matrices", "memory", "model" or "case".
-        panel: a panel beside the plots.
+        picture: one of `remat_explorer.explorer.state.state.PICTURES`.
+        panel: the panel that is chosen when the presentation ends.
         at: a stage, "peak" for that with the highest memory, or "recomputation" for that of the dearest
             recomputation.
         play: whether the stages play, from the first one if ``at`` names none.
@@ -119,18 +121,18 @@ def complete_scene(scenes: Sequence[Scene], number: int) -> Scene:
 
 
 def default_scenes(state: State) -> tuple[Scene, ...]:
-    """Scenes for any model; executed only where that is possible, or has been done."""
+    """Scenes for any model; the last one is the proof, where the schedule was run."""
     scenes = [
         Scene("{model}: keeping every value for the backward pass takes {keep_all}", "100%", "model", "explain", PEAK),
-        Scene("Within 60 % of it: {peak}, for {overhead} time", "60%", "matrices", "explain", RECOMPUTATION),
+        Scene("Within 60 % of it: {peak}, for {overhead} time", "60%", "overview", "explain", RECOMPUTATION),
         Scene("Where memory is highest", picture="model", panel="peak", at=PEAK),
         Scene(
             "This is freed, and computed again when it is needed", picture="model", panel="explain", at=RECOMPUTATION
         ),
         Scene("The whole step, compared with plain PyTorch", picture="model", panel="explain", play=True),
     ]
-    if state.measurement is not None or (state.inputs is not None and not state.no_execution):
-        scenes.append(Scene("Proof: {proof}", picture="matrices", panel="execution", execute=True))
+    if state.measurement is not None:
+        scenes.append(Scene("Proof: {proof}", picture="overview"))
     return tuple(scenes)
 
 
@@ -148,6 +150,7 @@ class ScenePlayer:
         self._state, self._execute = state, execute
         self._due = False
         self._shown = -1  # the scene that was begun last
+        self._before: dict[str, Any] = {}  # what was on the screen before the first one
         state.observe(self._enter, ["scene", "scenes"])
         state.observe(self._follow, ["schedule", "busy", "measurement"])
 
@@ -158,6 +161,10 @@ class ScenePlayer:
 
     def _enter(self, change: Any) -> None:
         self._state.playing = False
+        if self._scene is None:
+            self._restore()
+        elif not self._before:
+            self._before = {name: getattr(self._state, name) for name in _RESTORED}
         self._due = self._scene is not None
         if not self._due or change["name"] == "scenes":
             self._shown = -1
@@ -176,6 +183,20 @@ class ScenePlayer:
         elif change is not None and change["name"] == "schedule":
             self._go(scene)
         state.caption = fill_caption(scene, state, describe_proof(state.measurement) if state.measurement else "")
+
+    def _restore(self) -> None:
+        """Bring back what was on the screen before, if it is still of the same model."""
+        state, before = self._state, self._before
+        self._before = {}
+        if not before or before["graph"] is not state.graph:
+            return
+        with state.at_once():
+            for name in ("picture", "panel", "budget"):
+                setattr(state, name, before[name])
+        if before["schedule"] is not None:
+            with state.at_once():
+                show_schedule(state, before["schedule"], before["solution"])
+                state.measurement, state.stage, state.value = before["measurement"], before["stage"], before["value"]
 
     def _begin(self, scene: Scene) -> None:
         state = self._state

@@ -22,7 +22,7 @@ from remat_explorer.solvers import Solution, Status, solve
 def pin_solution(state: State) -> None:
     """Compare with the solution that is on the screen now, while others take its place."""
     if state.solution is None or state.solution.schedule is None:
-        state.say("There is no finished solution on the screen to compare with: solve first.", "warning")
+        state.say("There is no finished schedule on the screen to compare with: press Find the best first.", "warning")
         return
     state.other = state.solution
 
@@ -115,7 +115,7 @@ def count_differing_cells(a: np.ndarray, b: np.ndarray) -> DifferingCells | None
 def comparison_rows(solution: Solution) -> list[tuple[str, str]]:
     """What is compared of a solution, as label and text."""
     schedule = solution.schedule
-    how = "proven optimal" if solution.status is Status.OPTIMAL else str(solution.status)
+    how = "proven best" if solution.status is Status.OPTIMAL else str(solution.status)
     strategy = ("strategy", f"{describe_strategy(solution.strategy)}, {how}")
     if schedule is None or solution.peak is None:
         return [strategy, ("budget", format_bytes(solution.budget))]

@@ -89,32 +89,6 @@ def choose_solution(state: State, solution: Solution) -> None:
         state.say(f"Chosen: {text[0].lower()}{text[1:]}")
 
 
-def choose_next_point(state: State, by: int) -> None:
-    """Choose the next point of the trade-off curve that no other beats, towards more memory, or with -1 towards less.
-
-    >>> import remat_explorer as rx
-    >>> from remat_explorer.solvers.sweeps.frontier import extend_frontier
-    >>> chain = rx.linear(8)
-    >>> found = [rx.solve(chain, budget) for budget in (4, 6)]
-    >>> state = State(graph=chain, frontier=extend_frontier(chain, None, found))
-    >>> choose_next_point(state, 1)  # nothing is on the screen yet: the first point
-    >>> choose_next_point(state, 1)
-    >>> state.budget, state.schedule.cost
-    (6, 21.0)
-    >>> choose_next_point(state, 1)
-    >>> state.status
-    'No point of the curve takes more memory.'
-    """
-    points = state.frontier.nondominated() if state.frontier is not None else ()
-    shown = state.plan.peak if state.plan is not None else -1
-    peaks = [point.peak or 0 for point in points]
-    beyond = [i for i, peak in enumerate(peaks) if (peak > shown if by > 0 else peak < shown)]
-    if beyond:
-        choose_solution(state, points[beyond[0] if by > 0 else beyond[-1]])
-    else:
-        state.say(f"No point of the curve takes {'more' if by > 0 else 'less'} memory.")
-
-
 def show_known_for_kinds(state: State) -> bool:
     """Make the trade-off curve that of the kinds chosen now, and show what is known for the budget.
 
@@ -185,10 +159,10 @@ def auto_select(state: State) -> None:
     """
     if state.schedule is None or state.plan is None:
         return
-    stage, value = first_look(state.schedule, state.plan)
+    stage, value = state.auto_selection = first_look(state.schedule, state.plan)
     with state.at_once():
         state.stage, state.value = stage, value
-    state.auto_selection = (state.stage, state.value)
+        state.auto_selection = (state.stage, state.value)  # before anybody hears of it
 
 
 def update_auto_selection(state: State) -> None:
@@ -211,10 +185,13 @@ def describe_result(solution: Solution, was_cancelled: bool = False, from_cache:
     assert solution.schedule is not None
     assert solution.peak is not None
     proven = solution.status is Status.OPTIMAL
-    name = {True: "Cancelled, incumbent kept", False: "Optimal" if proven else "Feasible"}[was_cancelled and not proven]
+    name = (
+        "Proven best" if proven else "Cancelled, the best so far is kept" if was_cancelled else "Found, not proven best"
+    )
+    usual = solution.strategy == default_strategy(solution.graph)
     again, ended = solution.schedule.recomputations, [f"ended by {solution.limit}"] if solution.limit else []
     words = [
-        name if name.lower() == solution.strategy else f"{name} ({describe_strategy(solution.strategy)})",
+        name if usual else f"{name}, by {describe_strategy(solution.strategy)}",
         f"overhead {format_overhead(solution.schedule.overhead)}",
         f"predicted peak {format_bytes(solution.peak)} of {format_bytes(solution.budget)}",
         f"{again} recomputation{'' if again == 1 else 's'}",
@@ -233,7 +210,7 @@ def describe_best_known(best: Solution) -> str:
     """
     assert best.schedule is not None
     if best.status is Status.OPTIMAL:
-        proven = "optimal (proven)"
+        proven = "proven best"
     else:
         proven = "no bound proven" if best.gap is None else f"gap {format_share(best.gap)} (proven)"
     found_by = (
@@ -243,14 +220,21 @@ def describe_best_known(best: Solution) -> str:
     return f"Best known within {format_bytes(best.budget)}: overhead {overhead}, {proven}{found_by}"
 
 
+def rules_out(state: State, budget: int) -> bool:
+    """Whether it is proven that no schedule fits into a budget, in bytes."""
+    smallest, solutions = state.smallest, state.frontier.solutions if state.frontier else ()
+    if smallest is not None and budget < smallest.lower_bound:
+        return True
+    return any(solution.budget >= budget and rules_out_budget(solution) for solution in solutions)
+
+
 def explain_none_known(state: State, budget: int) -> str:
     """Why no schedule is known within a budget, and from where on there is one."""
     text, smallest = f"No schedule is known within {format_bytes(budget)}", state.smallest
-    solutions = state.frontier.solutions if state.frontier else ()
     if smallest is not None and budget < smallest.lower_bound:
         reason = smallest.explain_infeasible(default_strategy(smallest.schedule.graph), budget)
         text = f"{reason[0].upper()}{reason[1:]}"
-    elif any(solution.budget >= budget and rules_out_budget(solution) for solution in solutions):
+    elif rules_out(state, budget):
         text = f"No schedule fits into {format_bytes(budget)} (proven)"
     elif smallest is not None:
         text += (

@@ -11,7 +11,7 @@ from typing import Any
 from remat_explorer.errors import SolverError
 from remat_explorer.explorer.state.state import HistoryPoint, State
 from remat_explorer.explorer.state.strategy_choice import SolveRequest, describe_strategy, remark_on, solve_request
-from remat_explorer.explorer.work.screen import add_to_frontier, describe_result, show_schedule
+from remat_explorer.explorer.work.screen import add_to_frontier, describe_result, rules_out, show_schedule
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
@@ -25,10 +25,10 @@ POLL = 0.1  # seconds; also how long Cancel may go unheard
 def solve(state: State, cancelled: threading.Event) -> None:
     """Solve the state's graph within its budget; incumbents and the result appear in the state.
 
-    What was solved before comes from the cache. A strategy that claims to find the cheapest schedule begins with the
-    best one that is known for the budget, and the screen never shows one that is dearer. An infeasible budget leaves
-    the schedule on the screen as it is, and so does an answer for kinds of implementations that are no longer the
-    chosen ones: it joins the trade-off curve.
+    What was solved before comes from the cache, and nothing is searched for within a budget that is known to be too
+    small. A strategy that claims to find the cheapest schedule begins with the best one that is known for the budget,
+    and the screen never shows one that is dearer. An infeasible budget leaves the schedule on the screen as it is, and
+    so does an answer for kinds of implementations that are no longer the chosen ones: it joins the trade-off curve.
     """
     from remat_explorer.solvers import SolveJob
 
@@ -36,10 +36,13 @@ def solve(state: State, cancelled: threading.Event) -> None:
     if graph is None:
         state.say("There is no model to solve for yet.", "warning")
         return
-    state.say(f"Solving {state.model} within {format_bytes(budget)}: starting {state.strategy}…")
+    state.say(f"Searching {state.model} within {format_bytes(budget)}: starting {state.strategy}…")
     state.history = ()
     limits = {"time_limit": state.time_limit, "solver": state.solver}
     request = solve_request(state, _options(state))
+    if rules_out(state, budget) and _seeks_optimum(state):
+        _finish(state, Solution(graph, state.strategy, Status.INFEASIBLE, budget, None, None, 0.0), False, False)
+        return
     known = warm_start(state, request, budget)
     settings = {**limits, **request.options}
     job = SolveJob.start(request.graph, budget, state.strategy, cache=True, known=known, **settings)
@@ -160,7 +163,7 @@ def _record(state: State, reports: Sequence[Progress], shown: Schedule | None) -
 def _show(state: State, progress: Progress, is_better: bool) -> None:
     if progress.schedule is not None and is_better and not _is_dearer(state, progress.schedule):
         show_schedule(state, progress.schedule, None)
-    words = [f"Solving within {format_bytes(state.budget)}: {progress.doing}"]
+    words = [f"Searching within {format_bytes(state.budget)}: {progress.doing}"]
     if progress.schedule is not None:
         words.append(f"best so far {format_overhead(progress.schedule.overhead)}")
     if progress.lower_bound is not None and state.graph is not None and state.graph.total_cost:

@@ -40,7 +40,8 @@ def partitioner(
     refuses graph breaks.
 
     Args:
-        budget: bytes, "2 GiB", "60%" of what keeping everything takes, or "smallest"; parameters, inputs, gradients and
+        budget: bytes, "2 GiB", "60%" of what keeping everything takes, "smallest", or "40% of the way" from that to
+            keeping everything; parameters, inputs, gradients and
             the gradients of the outputs are included.
         strategy, time_limit: as for `remat_explorer.solve`.
         in_place: for back ends that run the graphs as they are: operations may write over tensors that die, as plans of

@@ -80,7 +80,8 @@ def compile(
 
     Args:
         model: what to train.
-        budget: bytes, "2 GiB", "60%" of what keeping everything takes, or "smallest"; parameters, inputs, gradients and
+        budget: bytes, "2 GiB", "60%" of what keeping everything takes, "smallest", or "40% of the way" from that to
+            keeping everything; parameters, inputs, gradients and
             gradients of the outputs are included, an optimizer's state is not.
         strategy, time_limit: as for `remat_explorer.solve`; the search runs in the first step.
         backend: "aot_eager", which runs the operations as they are, or "inductor".

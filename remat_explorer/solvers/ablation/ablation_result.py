@@ -19,18 +19,29 @@ from pathlib import Path
 from typing import Any
 
 from remat_explorer.checker import check_schedule
-from remat_explorer.documents import quote, read_json, require_format, require_keys, write_json
-from remat_explorer.entry_checks import require_arguments, require_bytes, require_list, require_text
+from remat_explorer.claims import read_seconds
+from remat_explorer.documents import quote, read_json, write_json
+from remat_explorer.entry_checks import (
+    Table,
+    as_it_is,
+    list_of,
+    read_document,
+    read_entry,
+    require_arguments,
+    require_bytes,
+    require_list,
+    require_text,
+)
 from remat_explorer.errors import RematError, ScheduleError, SolutionError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Plan
-from remat_explorer.quantities import format_bytes, format_overhead, format_share
+from remat_explorer.quantities import exact_bytes, format_bytes, format_overhead, format_share
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import checkpoint_all_peak
 from remat_explorer.solvers.monet.condensed_choices import allowed_codes
 from remat_explorer.solvers.solution import Solution, Status, pack_runs, require_unrefuted, unpack_runs
-from remat_explorer.solvers.sweeps.frontier import point_entry, read_point, read_seconds, require_graph
+from remat_explorer.solvers.sweeps.frontier import point_entry, read_point, require_graph
 
 Kinds = tuple[str, ...]
 NONE, ALL = "none", "all"
@@ -41,11 +52,11 @@ def sets_of(kinds: Kinds) -> tuple[Kinds, ...]:
     return tuple(dict.fromkeys([(), *((kind,) for kind in kinds), kinds]))
 
 
-def called(kinds: Kinds, every: Kinds) -> str:
+def kinds_name(kinds: Kinds, every: Kinds) -> str:
     """What a set of kinds is called among all kinds.
 
-    >>> called((), ("masks", "lean")), called(("masks", "lean"), ("masks", "lean")), called(("lean",), ("lean",))
-    ('none', 'all', 'lean')
+    >>> kinds_name((), ("masks", "lean")), kinds_name(("masks", "lean"), ("masks", "lean"))
+    ('none', 'all')
     """
     return NONE if not kinds else ALL if kinds == every and len(kinds) > 1 else ", ".join(kinds)
 
@@ -74,8 +85,15 @@ class SmallestBudget:
 
 
 FORMAT, VERSION = "remat-explorer/ablation", 1
-_KEYS = ("format", "version", "graph", "seconds", "kinds", "budgets", "sets")
-_SMALLEST = ("known_feasible", "lower_bound", "runs")
+_FILE: Table = {
+    "graph": as_it_is,
+    "seconds": read_seconds,
+    "kinds": list_of(require_text),
+    "budgets": list_of(require_bytes),
+    "sets": require_list,
+}
+_SET: Table = {"kinds": list_of(require_text), "smallest": as_it_is, "points": require_list}
+_SMALLEST: Table = {"known_feasible": as_it_is, "lower_bound": require_bytes, "runs": as_it_is}
 
 
 def _require_unrefuted(
@@ -92,20 +110,19 @@ def _require_unrefuted(
         lowest = min(map(Plan.peak_of, own), default=None)
         if kinds in smallest and lowest is not None and smallest[kinds].lower_bound > lowest:
             raise SolutionError(
-                f"the smallest budget of {where} has the lower bound {smallest[kinds].lower_bound}, but a schedule "
-                f"takes {lowest} bytes"
+                f"the smallest budget of {where} has the lower bound "
+                f"{exact_bytes(smallest[kinds].lower_bound)}, but a schedule takes {exact_bytes(lowest)}"
             )
 
 
 def _smallest(entry: Any, where: str, graph: Graph) -> SmallestBudget:
-    require_keys(entry, _SMALLEST, f"the smallest budget of {where}", SolutionError)
-    bound = require_bytes(entry["lower_bound"], f"the lower bound of the smallest budget of {where}", SolutionError)
-    unpacked = unpack_runs(entry["runs"], graph, SolutionError)
+    read = read_entry(entry, f"{where}.smallest", SolutionError, _SMALLEST)
+    bound, unpacked = read["lower_bound"], unpack_runs(read["runs"], graph, SolutionError)
     try:
         smallest = SmallestBudget(bound, check_schedule(unpacked).schedule)
     except ScheduleError as error:
         raise SolutionError(f"the smallest schedule of {where} is refused: {error}") from None
-    if smallest.known_feasible != entry["known_feasible"]:
+    if smallest.known_feasible != read["known_feasible"]:
         raise SolutionError(f"the smallest schedule of {where} has a peak of {smallest.known_feasible}: {quote(entry)}")
     if bound > smallest.known_feasible:
         raise SolutionError(f"the smallest budget of {where} has the lower bound {quote(bound)}")
@@ -124,12 +141,6 @@ def _require_allowed(schedules: list[Schedule], kinds: Kinds, where: str, graph:
                 node = graph.operations[k]
                 name = node.implementations[code - 1].name
                 raise SolutionError(f"a schedule of {where} runs {node.name!r} {name!r}, which is of another kind")
-
-
-def _strings(entry: Any, where: str) -> Kinds:
-    return tuple(
-        require_text(item, f"one of {where}", SolutionError) for item in require_list(entry, where, SolutionError)
-    )
 
 
 WORTH_TELLING = 5e-4  # gaps from which on the table shows them
@@ -191,7 +202,7 @@ class Ablation:
         require_arguments(Ablation.smallest_budget, locals())
         chosen = self._set(kinds)
         if chosen not in self.smallest:
-            raise SolutionError(f"the ablation ended before the smallest budget of {called(chosen, self.kinds)!r}")
+            raise SolutionError(f"the ablation ended before the smallest budget of {kinds_name(chosen, self.kinds)!r}")
         return self.smallest[chosen]
 
     def rows(self) -> list[tuple[str, ...]]:
@@ -202,7 +213,7 @@ class Ablation:
             least = self.smallest.get(kinds)
             share = "" if least is None else f" ({format_share(least.known_feasible / peak)})"
             size = "" if least is None else format_bytes(least.known_feasible)
-            rows.append((called(kinds, self.kinds), size + share, *(_cell(point) for point in self.curve(kinds))))
+            rows.append((kinds_name(kinds, self.kinds), size + share, *(_cell(point) for point in self.curve(kinds))))
         return rows
 
     def save(self, path: str | Path) -> Path:
@@ -257,34 +268,29 @@ class Ablation:
         Raises:
             SolutionError: as `load`.
         """
-        require_format(document, FORMAT, VERSION, SolutionError)
-        require_keys(document, _KEYS, "the ablation file", SolutionError)
-        require_graph(document, "ablation", graph)
-        every = _strings(document["kinds"], "the entry 'kinds'")
-        budgets = require_list(document["budgets"], "the entry 'budgets'", SolutionError)
-        for budget in budgets:
-            require_bytes(budget, "a budget of the ablation", SolutionError)
-        if not isinstance(document["sets"], list) or len(document["sets"]) != len(sets_of(every)):
-            raise SolutionError(f"there are not {len(sets_of(every))} sets of kinds: {quote(document['sets'])}")
+        read = read_document(document, FORMAT, VERSION, SolutionError, _FILE)
+        require_graph(read["graph"], "ablation", graph)
+        every, budgets = read["kinds"], read["budgets"]
+        if len(read["sets"]) != len(sets_of(every)):
+            raise SolutionError(f"there are not {len(sets_of(every))} sets of kinds: {quote(read['sets'])}")
         solutions: dict[tuple[Kinds, int], Solution] = {}
         smallest: dict[Kinds, SmallestBudget] = {}
-        for kinds, item in zip(sets_of(every), document["sets"], strict=True):
-            where = f"the set {list(kinds)}"
-            require_keys(item, ("kinds", "smallest", "points"), where, SolutionError)
-            if _strings(item["kinds"], f"the kinds of {where}") != kinds or not isinstance(item["points"], list):
-                raise SolutionError(f"{where} is expected with a list of points, not {quote(item)}")
-            points = [read_point(point, f"a point of {where}", graph) for point in item["points"]]
-            if [point.budget for point in points] != budgets:
+        for i, (kinds, item) in enumerate(zip(sets_of(every), read["sets"], strict=True)):
+            where = f"sets[{i}]"
+            one = read_entry(item, where, SolutionError, _SET)
+            if one["kinds"] != kinds:
+                raise SolutionError(f"{where} is expected to be of the kinds {list(kinds)}, not {quote(one['kinds'])}")
+            points = [read_point(point, f"{where}.points[{j}]", graph)[0] for j, point in enumerate(one["points"])]
+            if tuple(point.budget for point in points) != budgets:
                 raise SolutionError(f"the points of {where} are not at the budgets {quote(budgets)}")
             solutions |= {(kinds, point.budget): point for point in points}
             schedules = [point.schedule for point in points if point.schedule is not None]
-            if item["smallest"] is not None:
-                smallest[kinds] = _smallest(item["smallest"], where, graph)
+            if one["smallest"] is not None:
+                smallest[kinds] = _smallest(one["smallest"], where, graph)
                 schedules.append(smallest[kinds].schedule)
             _require_allowed(schedules, kinds, where, graph)
         _require_unrefuted(graph, solutions, smallest)
-        seconds = read_seconds(document, "the ablation file")
-        return Ablation(graph, every, tuple(budgets), solutions, smallest, seconds)
+        return Ablation(graph, every, budgets, solutions, smallest, read["seconds"])
 
     def __str__(self) -> str:
         rows = self.rows()

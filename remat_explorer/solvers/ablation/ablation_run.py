@@ -18,7 +18,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_seconds
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.ablation.ablation_result import Ablation, Kinds, SmallestBudget, called, sets_of
+from remat_explorer.solvers.ablation.ablation_result import Ablation, Kinds, SmallestBudget, kinds_name, sets_of
 from remat_explorer.solvers.anytime.monet import improve_monet
 from remat_explorer.solvers.base import Answer, Limits, checkpoint_all_peak
 from remat_explorer.solvers.cache import Question, load_solution, store_or_warn
@@ -143,7 +143,7 @@ class _Run:
 
     def tell(self, kinds: Kinds, budget: int | None) -> None:
         if self.on_progress is not None:
-            name = called(kinds, self.kinds)
+            name = kinds_name(kinds, self.kinds)
             self.on_progress(AblationProgress(self.elapsed, self._done, self._parts, name, budget))
 
     def find_smallest(self, kinds: Kinds) -> None:

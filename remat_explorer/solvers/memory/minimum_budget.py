@@ -16,7 +16,7 @@ from remat_explorer.errors import QuantityError, shown
 from remat_explorer.graph import Graph
 from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.plan import Compute, Plan
-from remat_explorer.quantities import SMALLEST, exact_bytes, format_bytes, parse_budget
+from remat_explorer.quantities import SMALLEST, begins_at_smallest, exact_bytes, format_bytes, parse_budget
 from remat_explorer.schedule import Computations, Retained, Schedule
 from remat_explorer.solvers.base import checkpoint_all_peak
 from remat_explorer.solvers.cache import Question, load_solution, store_or_warn
@@ -123,7 +123,7 @@ class MinimumBudget:
             return f"{within}, but there is one that needs {needs}: try{other} a larger time limit"
         if budget < self.lower_bound:
             return f"{within}; {NONE_FITS} {format_bytes(budget)}: {self._reason()}. {self._worth_trying()}"
-        return f'{within}. {self._worth_trying()}. The budget "{SMALLEST}" asks for it'
+        return f"{within}. {self._worth_trying()}"
 
     def _reason(self) -> str:
         """What the lower bound rests on."""
@@ -152,7 +152,8 @@ class MinimumBudget:
         least = f"{exact_bytes(self.known_feasible)}, {share:g}% of keeping everything"
         return (
             f"The smallest budget worth trying is {least}; {certainty}. It needs the most while "
-            f"{names[self.peak_operation]!r} runs in {place}, with {len(self.alive)} values in memory"
+            f"{names[self.peak_operation]!r} runs in {place}, with {len(self.alive)} values in memory. The budget "
+            f'"{SMALLEST}" asks for it, and "40% of the way" for more: 100% of the way is keeping everything'
         )
 
 
@@ -223,8 +224,8 @@ def budget_of(graph: Graph, budget: Budget, cache: bool = False) -> int:
 
     Args:
         graph: whose budget it is.
-        budget: bytes, "1.5 GiB", "60%" of the checkpoint-all peak, or "smallest", the smallest with a known schedule;
-            or what `minimum_budget` gave.
+        budget: bytes, "1.5 GiB", "60%" of the checkpoint-all peak; "smallest", the smallest with a known schedule, or
+            "40% of the way" from there to that peak; or what `minimum_budget` gave.
         cache: take the smallest that is kept in the user's cache folder, or keep it there.
 
     Raises:
@@ -248,10 +249,10 @@ def is_smallest(budget: Budget | None) -> bool:
 def is_relative(budget: Budget | None) -> bool:
     """Whether a budget is another number of bytes for another graph.
 
-    >>> is_relative("60%"), is_relative(" Smallest"), is_relative("2 GiB"), is_relative(None)
+    >>> is_relative("60%"), is_relative("9% of the way"), is_relative("2 GiB"), is_relative(None)
     (True, True, False, False)
     """
-    return isinstance(budget, str) and (is_smallest(budget) or budget.strip().endswith("%"))
+    return isinstance(budget, str) and (begins_at_smallest(budget) or budget.strip().endswith("%"))
 
 
 def require_budget(budget: Budget | None) -> None:
@@ -292,7 +293,9 @@ def smallest_known(graph: Graph, cache: bool = False) -> int:
     return kept.peak
 
 
-def with_known(solution: Solution, budget: Budget, implementations: str | Collection[str] = "all") -> Solution:
+def fall_back_on_smallest(
+    solution: Solution, budget: Budget, implementations: str | Collection[str] = "all"
+) -> Solution:
     """The solution, or, where a search that goes on from what is known has none, the schedule of the smallest budget.
 
     Args:
@@ -302,7 +305,7 @@ def with_known(solution: Solution, budget: Budget, implementations: str | Collec
 
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.solvers.solution import Status
-    >>> found = with_known(Solution(linear(8), "optimal", Status.UNKNOWN, 4, None, 17.0, 0.0), "smallest")
+    >>> found = fall_back_on_smallest(Solution(linear(8), "optimal", Status.UNKNOWN, 4, None, 17.0, 0.0), "smallest")
     >>> found.peak, str(found.status)
     (3, 'feasible')
     """
@@ -313,7 +316,7 @@ def with_known(solution: Solution, budget: Budget, implementations: str | Collec
         if budget.schedule.graph.sha256 != graph.sha256:  # bytes that were asked about another graph
             return solution
         known = budget.schedule.on(graph)
-    elif is_smallest(budget) and _least(graph)[0] <= solution.budget:
+    elif begins_at_smallest(budget) and _least(graph)[0] <= solution.budget:
         known = _schedule(graph)
     else:
         return solution

@@ -23,8 +23,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.method import Candidate, Knob, Method, Support, cheapest_within
-from remat_explorer.solvers.methods.regions import Region, region_schedule
-from remat_explorer.solvers.methods.regions import single_value_stretches as blocks
+from remat_explorer.solvers.methods.regions import Region, region_schedule, single_value_stretches
 
 
 def solve_checkpoint_sequential(graph: Graph, budget: int, limits: Limits, **options: Any) -> Answer:
@@ -48,7 +47,7 @@ def checkpoint_sequential_candidates(graph: Graph, segments: int | None = None) 
     [('segments=2', 20.0)]
     """
     Condensed.of(graph)  # which refuses operations with several implementations
-    chain = blocks(graph)
+    chain = single_value_stretches(graph)
     if len(chain) < 2:
         raise SolverError(
             f"the strategy 'checkpoint-sequential' is for chains of blocks, but no value cuts the forward pass of "
@@ -65,7 +64,7 @@ def checkpoint_sequential_candidates(graph: Graph, segments: int | None = None) 
 
 def segment_counts(graph: Graph) -> tuple[int, ...]:
     """The numbers of segments that a sweep tries: all, up to one segment for each block."""
-    return tuple(range(1, len(blocks(graph)) + 1))
+    return tuple(range(1, len(single_value_stretches(graph)) + 1))
 
 
 def _sequential_schedule(graph: Graph, chain: Sequence[Sequence[int]], segments: int) -> Schedule:

@@ -42,6 +42,7 @@ import numpy as np
 
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
+from remat_explorer.quantities import MOST_BYTES, format_bytes
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.method import BackgroundSweep, Candidate, Knob, Method, Support, whole_number, within_budget
 from remat_explorer.solvers.methods.static_policy import schedule_of
@@ -336,7 +337,9 @@ def _greedy_method(split_points: SplitPoints, *row: Any) -> Method:
             sizes = segment_sizes(graph, points)[::-1]
         else:
             sizes = [whole_number("segment_bytes", segment_bytes, 0, "bytes")]
-        checkpoints = ((f"segments of {size} bytes", greedy(graph, points, size)) for size in sizes)
+        checkpoints = (
+            (f"segments of {format_bytes(min(size, MOST_BYTES))}", greedy(graph, points, size)) for size in sizes
+        )
         return _segment_candidates(graph, checkpoints)
 
     meaning = "b of Algorithm 3: bytes of forward values after which a segment ends"

@@ -42,7 +42,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.method import BackgroundSweep, Method, Support
-from remat_explorer.solvers.methods.two_phase_rounding import schedule_of, values_of
+from remat_explorer.solvers.methods.two_phase_rounding import retained_values, schedule_of
 
 
 class Neighbours:
@@ -331,7 +331,7 @@ def schedule_of_trace(condensed: Condensed, trace: Trace) -> Schedule:
     R = np.zeros((condensed.n, condensed.n), dtype=bool)
     for t, row in enumerate(trace.runs):
         R[t, list(row)] = True
-    return Schedule(condensed.graph, R, values_of(condensed, trace.held))
+    return Schedule(condensed.graph, R, retained_values(condensed, trace.held))
 
 
 METHOD = Method(

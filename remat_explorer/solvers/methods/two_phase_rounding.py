@@ -143,7 +143,7 @@ def minimal_row(condensed: Condensed, t: int, kept: np.ndarray, later: np.ndarra
     return row
 
 
-def values_of(condensed: Condensed, S: np.ndarray) -> np.ndarray:
+def retained_values(condensed: Condensed, S: np.ndarray) -> np.ndarray:
     """S of values from S of groups, bool of shape (n, values): persistent values stay, unread ones are not retained."""
     return condensed.spread(np.asarray(S, dtype=bool), np.arange(condensed.n)[:, None] > condensed.graph.producer)
 
@@ -155,7 +155,7 @@ def schedule_of(condensed: Condensed, S: np.ndarray) -> Schedule:
         S: as for `minimal_R`.
     """
     S = np.asarray(S, dtype=bool)
-    return Schedule(condensed.graph, minimal_R(condensed, S), values_of(condensed, S))
+    return Schedule(condensed.graph, minimal_R(condensed, S), retained_values(condensed, S))
 
 
 def round_deterministically(condensed: Condensed, S: np.ndarray, threshold: float = 0.5) -> Schedule:
@@ -222,7 +222,7 @@ def keeps_rules(condensed: Condensed, R: np.ndarray, S: np.ndarray) -> bool:
 
 
 def _peak(condensed: Condensed, R: np.ndarray, S: np.ndarray) -> int:
-    return Plan.of(Schedule(condensed.graph, R, values_of(condensed, S))).peak
+    return Plan.of(Schedule(condensed.graph, R, retained_values(condensed, S))).peak
 
 
 @dataclass(frozen=True, eq=False)

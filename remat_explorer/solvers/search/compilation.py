@@ -12,6 +12,7 @@ import numpy as np
 
 from remat_explorer.instances import linear
 from remat_explorer.machine_code import entries, folder, is_own
+from remat_explorer.offload import Transfers
 from remat_explorer.offsets import load_offset_search
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.persistent.block_chain import chain_of
@@ -21,6 +22,7 @@ from remat_explorer.solvers.search.compiled_state import FlatGraph
 from remat_explorer.solvers.search.exact_search import search_exactly
 from remat_explorer.solvers.search.local_search import LocalSearch
 from remat_explorer.solvers.search.relaxed_points import fill_memory, shortest_paths
+from remat_explorer.solvers.search.renewal_search import Renewals
 
 COMPILING = "compiling the search (once on a machine)"
 
@@ -60,6 +62,11 @@ def _search_once() -> None:
     shortest_paths(flat, R, S, np.zeros((n + 1, n)), stages, 0, n, cost, through, np.empty(groups), ends)
     fill_from(np.zeros((2, 1, 2)), np.zeros((1, 2)), 0, np.ones(1), np.ones(1), *(ends[:1],) * 3, np.ones(1))
     search_exactly(condensed, 3)
+    renewals = Renewals(condensed, 3, Transfers(1.0, 1.0))
+    chain = renewals.begin(may_run=True)
+    assert chain is not None
+    renewals.improve(chain, 1, 0.0)
+    renewals.plan(chain)
     cheapest_persistent(chain_of(condensed), 3)
 
 

@@ -15,14 +15,22 @@ from pathlib import Path
 from typing import Any
 
 from remat_explorer.checker import check_schedule
-from remat_explorer.claims import Claims
-from remat_explorer.documents import read_json, require_format, require_keys, write_json
-from remat_explorer.entry_checks import require_arguments, require_list, require_number, require_text
+from remat_explorer.claims import CLAIMS, LIMIT, Claims, read_seconds
+from remat_explorer.documents import read_json, write_json
+from remat_explorer.entry_checks import (
+    Table,
+    as_it_is,
+    read_document,
+    read_entry,
+    require_arguments,
+    require_list,
+    require_text,
+)
 from remat_explorer.errors import ScheduleError, SolutionError, shown
-from remat_explorer.graph import Graph
+from remat_explorer.graph import Graph, cost_unit
 from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Plan
-from remat_explorer.quantities import format_bytes, format_overhead, format_share
+from remat_explorer.quantities import exact_bytes, format_bytes, format_overhead, format_share
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import PROVEN, least_cost
 from remat_explorer.solvers.memory.minimum_budget import budget_of
@@ -39,9 +47,8 @@ from remat_explorer.solvers.sweeps.own_points import (
 )
 
 FORMAT, VERSION = "remat-explorer/sweep", 1
-_KEYS = ("format", "version", "graph", "seconds", "points")
-_CLAIMS = ("strategy", "status", "budget", "cost", "peak", "lower_bound", "gap", "seconds", "solver")
-_POINT = (*_CLAIMS, "message", "runs")
+_FILE: Table = {"graph": as_it_is, "seconds": read_seconds, "points": require_list}
+_POINT: Table = {**CLAIMS, "message": require_text, "runs": as_it_is}
 
 
 def point_entry(solution: Solution, message: str = "", with_runs: bool = True) -> dict[str, Any]:
@@ -64,49 +71,37 @@ def point_entry(solution: Solution, message: str = "", with_runs: bool = True) -
     return entry
 
 
-def read_point(entry: Any, where: str, graph: Graph) -> Solution:
-    """The point of such an object, its schedule checked again."""
-    return _solution(require_keys(entry, _keys_of(entry), where, SolutionError), where, graph)
+def read_point(entry: Any, where: str, graph: Graph) -> tuple[Solution, str]:
+    """The point of such an object, its schedule checked again, and its message."""
+    read = read_entry(entry, where, SolutionError, _POINT, LIMIT)
+    return _solution(read, where, graph), read["message"]
 
 
-def _keys_of(entry: Any) -> tuple[str, ...]:
-    limited = isinstance(entry, dict) and "limit" in entry
-    return (*_POINT, "limit") if limited else _POINT
-
-
-def _own_points(entries: Any, graph: Graph) -> tuple[OwnPoint, ...]:
+def _own_points(entries: list[Any], graph: Graph) -> tuple[OwnPoint, ...]:
     points = []
-    for i, entry in enumerate(require_list(entries, "the entry 'own_points'", SolutionError)):
-        where = f"own point {i}"
-        point = require_keys(entry, (*_keys_of(entry), "label"), where, SolutionError)
-        solution = _solution(point, where, graph)
-        require_text(point["label"], f"the label of {where}", SolutionError)
+    for i, entry in enumerate(entries):
+        where = f"own_points[{i}]"
+        read = read_entry(entry, where, SolutionError, {**_POINT, "label": require_text}, LIMIT)
+        solution = _solution(read, where, graph)
         if solution.peak != solution.budget:
-            raise SolutionError(f"the budget of {where} is {solution.budget}, not its peak, {solution.peak}")
-        points.append(OwnPoint.of(solution, point["label"]))
+            raise SolutionError(f"{where}.budget is {exact_bytes(solution.budget)}, which is not its peak")
+        points.append(OwnPoint.of(solution, read["label"]))
     return tuple(points)
 
 
-def _solution(point: dict[str, Any], where: str, graph: Graph) -> Solution:
-    claims = Claims.of(point, where)
-    require_text(point["message"], f"the message of {where}", SolutionError)
-    schedule = None if point["runs"] is None else _checked(point, where, graph)
+def _solution(read: dict[str, Any], where: str, graph: Graph) -> Solution:
+    claims = Claims.of(read)
+    schedule = None if read["runs"] is None else _checked(read, where, graph)
     solution = Solution.claimed(claims, graph, schedule)
     claims.require_true(solution.cost, solution.peak, where)
     return solution
 
 
-def read_seconds(document: dict[str, Any], where: str) -> float:
-    """The time that a sweep or an ablation took; 0 where it is null."""
-    seconds = document["seconds"]
-    return 0.0 if seconds is None else require_number(seconds, f"the seconds of {where}", SolutionError)
-
-
-def require_graph(document: dict[str, Any], what: str, graph: Graph) -> None:
+def require_graph(entry: Any, what: str, graph: Graph) -> None:
     """Refuse a file that is about another graph."""
-    entry = require_keys(document["graph"], ("name", "sha256"), "the entry 'graph'", SolutionError)
-    if entry["sha256"] != graph.sha256:
-        name = shown(entry["name"])
+    read = read_entry(entry, "graph", SolutionError, {"name": as_it_is, "sha256": as_it_is})
+    if read["sha256"] != graph.sha256:
+        name = shown(read["name"])
         raise SolutionError(f"this {what} is for another graph, {name}, than the one given, {graph.name!r}")
 
 
@@ -252,21 +247,19 @@ class Frontier:
         Raises:
             SolutionError: as `load`.
         """
-        require_format(document, FORMAT, VERSION, SolutionError)
-        keys = (*_KEYS, "own_points") if "own_points" in document else _KEYS
-        require_keys(document, keys, "the sweep file", SolutionError)
-        require_graph(document, "sweep", graph)
+        read = read_document(document, FORMAT, VERSION, SolutionError, _FILE, {"own_points": require_list})
+        require_graph(read["graph"], "sweep", graph)
         solutions: list[Solution] = []
         messages: dict[tuple[str, int], str] = {}
-        for i, point in enumerate(require_list(document["points"], "the entry 'points'", SolutionError)):
-            solution = read_point(point, f"point {i}", graph)
+        for i, point in enumerate(read["points"]):
+            solution, message = read_point(point, f"points[{i}]", graph)
             solutions.append(solution)
-            if point["message"]:
-                messages[solution.strategy, solution.budget] = point["message"]
-        own = _own_points(document.get("own_points", []), graph)
-        claimed = [(f"point {i}", solution) for i, solution in enumerate(solutions)]
+            if message:
+                messages[solution.strategy, solution.budget] = message
+        own = _own_points(read.get("own_points", []), graph)
+        claimed = [(f"points[{i}]", solution) for i, solution in enumerate(solutions)]
         require_unrefuted(graph, claimed, [point.schedule for point in own if point.schedule is not None])
-        return Frontier(graph, tuple(solutions), messages, read_seconds(document, "the sweep file"), own)
+        return Frontier(graph, tuple(solutions), messages, read["seconds"], own)
 
     def __str__(self) -> str:
         rows = [COLUMNS, *map(_row, self.solutions)]
@@ -292,7 +285,7 @@ def _row(solution: Solution) -> tuple[str, ...]:
         one_line(solution.strategy),
         format_bytes(solution.budget),
         format_bytes(solution.peak) if has_schedule and solution.peak is not None else "",
-        f"{solution.cost:.6g}" if solution.cost is not None else "",
+        f"{solution.cost:.6g}{cost_unit(solution.graph)}" if solution.cost is not None else "",
         format_overhead(solution.overhead) if solution.overhead is not None else "",
         format_share(solution.gap) if solution.gap is not None else "",
         str(solution.status),

@@ -259,14 +259,14 @@ def test_what_a_file_says_wrongly_of_random_operators_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"budget": 1}, "the budget of the file is 1 bytes, but its regions take"),
-        ({"budget": "1 GiB"}, "the budget is not a number of bytes"),
+        ({"budget": 1}, "the budget of the file is 1 B, but its regions take"),
+        ({"budget": "1 GiB"}, "budget is not a number of bytes"),
         ({"optimum": 0}, "the optimum of the file is 0, but computing everything once costs"),
-        ({"lower_bound": "high"}, "the lower_bound is not a number of at least 0"),
+        ({"lower_bound": "high"}, "lower_bound is not a number of at least 0"),
         ({"lower_bound": float("inf")}, "which is no number in JSON"),
         ({"lower_bound": 1e30}, ", but its regions cost"),
         ({"cost": 0.0}, "the cost of the file"),
-        ({"regions": {}}, "the entry 'regions' is not a list"),
+        ({"regions": {}}, "regions is not a list"),
         ({"module": "blocks.9"}, 'checkpoint can be put around a module "blocks.9"'),
         ({"saved": [99]}, "no places among its operators"),
     ],
@@ -300,7 +300,7 @@ def test_a_policy_needs_a_graph_with_calls_and_a_budget_that_it_fits(model, solu
     with pytest.raises(SolverError, match="contract=False"):
         rx.policy(Solution(rx.capture(model, ARGS), "by hand", Status.UNKNOWN, 2**40, None, None, 0.0))
     small = Solution(graph, "by hand", solution.status, 1, solution.schedule, None, 0.0)
-    with pytest.raises(SolverError, match=r"the smallest one takes .*, so give [0-9]+ bytes or more"):
+    with pytest.raises(SolverError, match=r"the smallest one takes .*; give as much or more"):
         rx.policy(small)
 
 

@@ -18,7 +18,7 @@ from remat_explorer.quantities import parse_budget
 from remat_explorer.solvers import checkpoint_all_peak, memory_at_overhead, minimum_budget
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.condensed import largest_operation
-from remat_explorer.solvers.memory.minimum_budget import smallest_known, with_known
+from remat_explorer.solvers.memory.minimum_budget import fall_back_on_smallest, smallest_known
 from remat_explorer.solvers.memory_at_overhead.memory_descent import MemoryDescent
 from remat_explorer.solvers.memory_at_overhead.memory_search import MemorySearch
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, Tables
@@ -147,7 +147,7 @@ def test_the_smallest_budget_has_a_schedule_even_where_the_search_has_no_time(un
     least = minimum_budget(unet)  # asked for before
     assert rx.solve(unet, least, time_limit=0.0).peak == least.known_feasible
     unknown = Solution(linear(8), "optimal", Status.UNKNOWN, least.known_feasible, None, 17.0, 0.0)
-    assert with_known(unknown, least) is unknown
+    assert fall_back_on_smallest(unknown, least) is unknown
 
 
 def test_a_known_schedule_with_implementations_that_may_not_be_chosen_is_not_given():
@@ -158,8 +158,8 @@ def test_a_known_schedule_with_implementations_that_may_not_be_chosen_is_not_giv
     least = minimum_budget(graph)
     unknown = Solution(graph, "monet", Status.UNKNOWN, least.known_feasible, None, 1.0, 0.0)
     assert least.known_feasible == 20
-    assert with_known(unknown, least).peak == 20
-    assert with_known(unknown, least, "exact") is unknown
+    assert fall_back_on_smallest(unknown, least).peak == 20
+    assert fall_back_on_smallest(unknown, least, "exact") is unknown
 
 
 def test_every_function_that_takes_a_budget_takes_the_smallest():

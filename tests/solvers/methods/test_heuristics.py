@@ -15,6 +15,7 @@ from remat_explorer.plan import Plan
 from remat_explorer.solvers import checkpoint_all_peak, relax, solve
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.condensed import Condensed, largest_operation
+from remat_explorer.solvers.methods.checkmate_approx import thresholds
 from remat_explorer.solvers.methods.dtr import HEURISTICS, THRASHING, Neighbours, schedule_of_trace, simulate
 from remat_explorer.solvers.methods.two_phase_rounding import (
     draw_samples,
@@ -205,3 +206,7 @@ def test_a_residual_network_at_half_of_its_memory(heuristic, captured):
     least, most = largest_operation(graph)[1], checkpoint_all_peak(graph)
     solution = solve(graph, (least + most) // 2, "dtr", heuristic=heuristic)
     assert 1 < present(solution.overhead) < 1.2
+
+
+def test_thresholds_are_the_degrees_below_1_from_keeping_most_on():
+    assert thresholds(np.array([[0.3, 1.0], [0.7, 0.3]])) == [0.0, 0.3, 0.7]

@@ -19,7 +19,10 @@ from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import checkpoint_all_peak, solve
 from remat_explorer.solvers.base import checkpoint_all
-from remat_explorer.solvers.methods.checkpoint_sequential import blocks, checkpoint_sequential_candidates
+from remat_explorer.solvers.methods.checkpoint_sequential import (
+    checkpoint_sequential_candidates,
+    single_value_stretches,
+)
 from remat_explorer.solvers.methods.regions import forward_operations, layers_of
 from remat_explorer.solvers.methods.simple_rules import knapsack
 from remat_explorer.solvers.methods.torchtitan import TwoLevels, greedy_choice
@@ -203,7 +206,7 @@ def test_of_each_segment_but_the_last_all_but_what_it_hands_on_runs_once_more(se
 
 def test_segments_of_a_captured_model_pass_the_checker_and_save_memory(captured):
     graph = captured("resnet50")
-    assert sum(len(block) > 1 for block in blocks(graph)) == 16  # its residual blocks
+    assert sum(len(block) > 1 for block in single_value_stretches(graph)) == 16  # its residual blocks
     candidates = list(checkpoint_sequential_candidates(graph))
     peaks = [check_schedule(one.schedule).peak for one in candidates]
     assert candidates[0].schedule.cost == pytest.approx(graph.total_cost)

@@ -170,12 +170,12 @@ def test_the_file_says_the_same_and_is_checked(tmp_path):
         (lambda d: d["sets"][0]["points"].__setitem__(-1, d["sets"][-1]["points"][-1]), "of another kind"),
         (lambda d: d.update(budgets=[1]), "not at the budgets"),
         (lambda d: d["sets"][1]["smallest"].update(known_feasible=1), "has a peak of"),
-        (lambda d: d.update(kinds=["masks"]), "expected with a list of points"),
+        (lambda d: d.update(kinds=["masks"]), r"sets\[1\] is expected to be of the kinds"),
         (
             lambda d: d["sets"][-1].update(
                 smallest={"known_feasible": peak, "lower_bound": peak, "runs": d["sets"][-1]["points"][-1]["runs"]}
             ),
-            f"has the lower bound {peak}, but a schedule takes",
+            f"has the lower bound {peak} B, but a schedule takes",
         ),
         (
             lambda d: d["sets"][-1]["points"][-1].update(infeasible),

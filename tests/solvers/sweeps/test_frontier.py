@@ -62,20 +62,20 @@ def test_the_best_within_any_budget_comes_with_a_bound_that_is_valid_there(front
         (lambda d: d.update(format="remat-explorer/solution"), "expected 'remat-explorer/sweep'"),
         (lambda d: d.update(version=2), "version 2"),
         (lambda d: d.update(colour="red"), "unknown key 'colour'"),
-        (lambda d: d.update(points={}), "the entry 'points' is not a list"),
+        (lambda d: d.update(points={}), "points is not a list"),
         (lambda d: d["graph"].update(sha256="0"), "for another graph"),
-        (lambda d: d["points"][1].pop("peak"), "point 1 lacks the key 'peak'"),
+        (lambda d: d["points"][1].pop("peak"), "points\\[1\\] lacks the key 'peak'"),
         (lambda d: d["points"][1].update(status="perfect"), "perfect"),
-        (lambda d: d["points"][1].update(cost=25.0), "point 1 says cost 25.0, but its schedule has 26.0"),
+        (lambda d: d["points"][1].update(cost=25.0), "points\\[1\\] says cost 25.0, but its schedule has 26.0"),
         (lambda d: d["points"][1].update(budget="4"), "not a number of bytes"),
         (lambda d: d["points"][1].update(budget=3), "above the budget"),
-        (lambda d: d["points"][1].update(lower_bound="low"), "lower_bound of point 1 is not a number"),
-        (lambda d: d["points"][1].update(strategy=7), "strategy of point 1 is not a string"),
+        (lambda d: d["points"][1].update(lower_bound="low"), "points\\[1\\].lower_bound is not a number"),
+        (lambda d: d["points"][1].update(strategy=7), "points\\[1\\].strategy is not a string"),
         (lambda d: d["points"][1].update(runs="0123"), "not a list of lists"),
         (lambda d: d["points"][1].update(runs=[[-1]]), "not a list of lists"),
         (lambda d: d["points"][1].update(runs=[[40]]), "not those of this graph"),
         (lambda d: d["points"][1].update(runs=[]), "not a list of lists"),
-        (lambda d: d["points"][1]["runs"][12].clear(), "the schedule of point 1 is refused"),
+        (lambda d: d["points"][1]["runs"][12].clear(), "the schedule of points\\[1\\] is refused"),
     ],
 )
 def test_a_damaged_file_is_refused_with_what_is_wrong(damage, message, frontier, tmp_path):
@@ -92,9 +92,12 @@ def test_a_bound_that_another_point_or_a_simulated_run_refutes_is_refused(fronti
     graph, path = linear(8), tmp_path / "sweep.json"
     unknown = Solution(graph, "optimal", Status.UNKNOWN, 4, None, 27.0, 0.0)
     for points, said in (
-        ((*frontier.solutions, unknown), "point 5 says lower_bound 27.0 within 4 B, but a schedule costs 26.0 there"),
-        ((replace(unknown, budget=5),), "point 0 says lower_bound 27.0 within 5 B, but a schedule costs 22.0 there"),
-        ((replace(unknown, status=Status.INFEASIBLE, budget=6, lower_bound=None),), 'point 0 says status "infeasible"'),
+        ((*frontier.solutions, unknown), "points[5] says lower_bound 27.0 within 4 B, but a schedule costs 26.0 there"),
+        ((replace(unknown, budget=5),), "points[0] says lower_bound 27.0 within 5 B, but a schedule costs 22.0 there"),
+        (
+            (replace(unknown, status=Status.INFEASIBLE, budget=6, lower_bound=None),),
+            'points[0] says status "infeasible"',
+        ),
     ):
         Frontier(graph, points).save(path)
         with pytest.raises(SolutionError, match=re.escape(said)):
@@ -280,10 +283,10 @@ def test_a_file_brings_points_own_points_and_messages_back_and_damage_is_seen(tm
     ]
     assert [(p.peak, p.cost) for p in loaded.nondominated()] == [(p.peak, p.cost) for p in frontier.nondominated()]
     for damage, message in (
-        (lambda document: document["own_points"][0].update(budget=100), "not its peak"),
-        (lambda document: document["own_points"][0].update(label=3), "label of own point 0"),
-        (lambda document: document["own_points"][0].update(cost=1.0), "own point 0 says cost"),
-        (lambda document: document["own_points"][0].pop("label"), "own point 0 lacks the key 'label'"),
+        (lambda document: document["own_points"][0].update(budget=100), "is 100 B, which is not its peak"),
+        (lambda document: document["own_points"][0].update(label=3), "own_points\\[0\\].label is not a string"),
+        (lambda document: document["own_points"][0].update(cost=1.0), "own_points\\[0\\] says cost"),
+        (lambda document: document["own_points"][0].pop("label"), "own_points\\[0\\] lacks the key 'label'"),
         (lambda document: document.update(own_points={}), "not a list"),
     ):
         document = frontier.to_document()

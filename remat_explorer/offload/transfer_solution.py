@@ -1,0 +1,201 @@
+"""What a solve with transfers returns: a checked plan, its makespan, and what is proven about it; and its file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from remat_explorer.claims import PROVEN, Claims, Status, relative_gap
+from remat_explorer.documents import quote, read_json, require_format, require_keys, write_json
+from remat_explorer.entry_checks import require_arguments, require_text
+from remat_explorer.errors import ScheduleError, SolutionError
+from remat_explorer.graph import Graph
+from remat_explorer.offload.transfer_check import check_transfers
+from remat_explorer.offload.transfer_plan import Drop, Fetch, Send, TransferPlan, TransferStatement
+from remat_explorer.offload.transfers import Transfers
+from remat_explorer.plain_text import one_line
+from remat_explorer.plan import Compute, Free
+from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
+
+FORMAT, VERSION = "remat-explorer/transfer-solution", 1
+_KINDS = {"free": Free, "send": Send, "fetch": Fetch, "drop": Drop}
+_KEYS = ("format", "version", "graph", "transfers", "strategy", "status", "budget", "cost", "peak", "host_peak")
+_KEYS += ("lower_bound", "gap", "seconds", "solver", "limit", "plan")
+
+
+@dataclass(frozen=True, eq=False)
+class TransferSolution:
+    """A checked answer to "the fastest plan of this graph within this budget, with these transfers".
+
+    Attributes:
+        graph: the graph that was planned.
+        transfers: what copies take.
+        strategy: name of the method.
+        status: see `Status`; it speaks of plans that run operations stage by stage in ascending order, and send a value
+            once.
+        budget: bytes on the device, resident bytes included.
+        plan: the statements, or None when none is known.
+        lower_bound: no plan within the budget takes less, in the unit of the graph's costs; None when nothing is
+            proven. It is a bound of this problem: one of Checkmate's problem does not hold here.
+        seconds: wall time that the strategy took.
+        solver: name of the MILP back end, or "" where none was used.
+        limit: what ended the search before it had proven its answer.
+
+    Times are predicted from the graph's costs and the bandwidth.
+    """
+
+    graph: Graph
+    transfers: Transfers
+    strategy: str
+    status: Status
+    budget: int
+    plan: TransferPlan | None
+    lower_bound: float | None
+    seconds: float
+    solver: str = ""
+    limit: str = ""
+
+    def __post_init__(self) -> None:
+        require_arguments(TransferSolution.__init__, vars(self))
+
+    @property
+    def cost(self) -> float | None:
+        """The makespan: when the last computation ends, in the unit of the graph's costs."""
+        return None if self.plan is None else self.plan.makespan
+
+    @property
+    def overhead(self) -> float | None:
+        """The makespan as a ratio to computing everything once without a wait."""
+        total = self.graph.total_cost
+        return None if self.plan is None or not total else self.plan.makespan / total
+
+    @property
+    def peak(self) -> int | None:
+        """Predicted peak on the device in bytes, resident bytes included."""
+        return None if self.plan is None else self.plan.peak
+
+    @property
+    def host_peak(self) -> int | None:
+        """Most bytes of copies on the host at a time."""
+        return None if self.plan is None else self.plan.host_peak
+
+    @property
+    def gap(self) -> float | None:
+        """(cost - lower bound) / cost, or None when either is unknown."""
+        return relative_gap(self.cost, self.lower_bound)
+
+    def __str__(self) -> str:
+        if self.plan is None or self.peak is None:
+            ended = f", ended by {self.limit}" if self.limit else ""
+            return f"strategy {one_line(self.strategy)}: {self.status} within {format_bytes(self.budget)}{ended}"
+        status = f"proven {self.status}" if self.status is Status.OPTIMAL else str(self.status)
+        proven = "no bound proven" if self.gap is None else f"gap {format_share(self.gap)}"
+        sends = f"sends {format_bytes(self.plan.sent_bytes)}" if self.plan.sent_bytes else "sends nothing"
+        return (
+            f"strategy {one_line(self.strategy)}: {status}, overhead {format_overhead(self.overhead or 1.0)}, "
+            f"predicted peak {format_bytes(self.peak)} of {format_bytes(self.budget)}, {sends}, {proven}, "
+            f"{format_seconds(self.seconds)}"
+        )
+
+    def to_document(self) -> dict[str, Any]:
+        """The file as a JSON object, version 1: a statement is a verb, its stage, and an operation or value."""
+        plan = None if self.plan is None else [_entry(statement) for statement in self.plan.statements]
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "graph": {"name": self.graph.name, "sha256": self.graph.sha256},
+            "transfers": self.transfers.to_document(),
+            "strategy": self.strategy,
+            "status": str(self.status),
+            "budget": self.budget,
+            "cost": self.cost,
+            "peak": self.peak,
+            "host_peak": self.host_peak,
+            "lower_bound": self.lower_bound,
+            "gap": self.gap,
+            "seconds": self.seconds,
+            "solver": self.solver,
+            "limit": self.limit,
+            "plan": plan,
+        }
+
+    def save(self, path: str | Path) -> Path:
+        """Write the file atomically."""
+        require_arguments(TransferSolution.save, locals())
+        return write_json(path, self.to_document())
+
+    @staticmethod
+    def load(path: str | Path, graph: Graph) -> TransferSolution:
+        """Read a file of ``graph``; its plan is checked again, and its bound must not be above the plan's makespan.
+
+        Raises:
+            SolutionError: if the file is not such a solution, belongs to another graph, its plan is refused, or it
+                claims what the plan does not have.
+        """
+        require_arguments(TransferSolution.load, locals())
+        document = read_json(path, SolutionError)
+        try:
+            return TransferSolution.from_document(document, graph)
+        except SolutionError as error:
+            raise SolutionError(f"{one_line(str(path))}: {error}") from None
+
+    @staticmethod
+    def from_document(document: Any, graph: Graph) -> TransferSolution:
+        """The solution of a parsed file, checked again.
+
+        Raises:
+            SolutionError: as `load`.
+        """
+        require_format(document, FORMAT, VERSION, SolutionError)
+        require_keys(document, _KEYS, "the file", SolutionError)
+        entry = require_keys(document["graph"], ("name", "sha256"), "the entry 'graph'", SolutionError)
+        if entry["sha256"] != graph.sha256:
+            name = require_text(entry["name"], "the name of the graph", SolutionError)
+            raise SolutionError(f"this plan is for another graph, {name!r}, than the one given, {graph.name!r}")
+        transfers = Transfers.from_document(document["transfers"])
+        claims = Claims.of(document, "the file")
+        plan = None if document["plan"] is None else _plan(document["plan"], graph, transfers, claims.budget)
+        cost, peak = (None, None) if plan is None else (plan.makespan, plan.peak)
+        claims.require_true(cost, peak, "the file")
+        if document["host_peak"] != (None if plan is None else plan.host_peak):
+            raise SolutionError(f"the file says host_peak {quote(document['host_peak'])}, which its plan does not have")
+        c = claims
+        return TransferSolution(
+            graph, transfers, c.strategy, c.status, c.budget, plan, c.lower_bound, c.seconds, c.solver, c.limit
+        )
+
+
+def status_of(cost: float | None, bound: float | None, infeasible: bool = False) -> Status:
+    """What the makespan of a checked plan and a lower bound prove."""
+    if cost is None:
+        return Status.INFEASIBLE if infeasible else Status.UNKNOWN
+    return Status.OPTIMAL if bound is not None and cost - bound <= PROVEN * cost else Status.FEASIBLE
+
+
+def _entry(statement: TransferStatement) -> list[Any]:
+    if isinstance(statement, Compute):
+        drops, overwrites = list(statement.drops), statement.overwrites
+        return ["compute", statement.stage, statement.operation, statement.first, drops, overwrites]
+    return [type(statement).__name__.lower(), statement.stage, statement.value]
+
+
+def _plan(entries: Any, graph: Graph, transfers: Transfers, budget: int) -> TransferPlan:
+    if not isinstance(entries, list):
+        raise SolutionError(f"the plan is not a list of statements: {quote(entries)}")
+    plan = TransferPlan(graph, transfers, tuple(map(_statement, entries)))
+    try:
+        return check_transfers(plan, budget).plan
+    except ScheduleError as error:
+        raise SolutionError(f"its plan is refused: {error}") from None
+
+
+def _statement(entry: Any) -> TransferStatement:
+    match entry:
+        case ["compute", int(stage), int(operation), bool(first), list(drops), None | int()] if all(
+            type(v) is int for v in drops
+        ):
+            return Compute(stage, operation, 1, first, tuple(drops), entry[5])
+        case [str(verb), int(stage), int(value)] if verb in _KINDS:
+            return _KINDS[verb](stage, value)
+    raise SolutionError(f"this is no statement of a plan: {quote(entry)}")

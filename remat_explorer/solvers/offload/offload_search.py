@@ -1,0 +1,241 @@
+"""The strategies `offload` and `offload-only`: an anytime search for plans that send values away, with a bound.
+
+1. Computing everything once is returned if it fits. Where nothing can be sent, the problem is Checkmate's, and
+   `optimal` answers.
+2. `offload` begins with the schedule that `optimal` finds in a part of the time. It, plans that only send, and plans
+   that do both are starts of the local search over renewals (`renewals`, `renewal_search`).
+3. The local search cools down several times, each time from the best plan of a start or of all.
+4. Beside it, bounds in the order of their price: computing once; a few moments with transfers (`transfer_moments`);
+   of small graphs the integer program of half stages (`half_stages`).
+
+No bound of Checkmate's problem is used: a fetch may be cheaper than any computation.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+
+from remat_explorer.errors import ScheduleError, UnknownNameError
+from remat_explorer.graph import Graph
+from remat_explorer.offload import (
+    TransferPlan,
+    Transfers,
+    TransferSolution,
+    check_transfers,
+    status_of,
+)
+from remat_explorer.plan import Plan
+from remat_explorer.quantities import format_overhead
+from remat_explorer.solvers.anytime import optimal
+from remat_explorer.solvers.base import PROVEN, Limits, checkpoint_all, checkpoint_all_peak
+from remat_explorer.solvers.condensed import Condensed, smallest_budget_with_stages
+from remat_explorer.solvers.offload.half_stages import MOST_OPERATIONS, half_stage_bound
+from remat_explorer.solvers.offload.transfer_moments import transfer_moments_bound
+from remat_explorer.solvers.search.renewal_search import Chain, Renewals
+from remat_explorer.solvers.search.renewals import one_by_one
+
+TRANSFER_STRATEGIES: dict[str, str] = {
+    "offload": "keep, compute again, or send to the host: an anytime search with a bound",
+    "offload-only": "keep or send to the host, and compute everything once: the same search without recomputation",
+}
+"""What each strategy with transfers does, by its name."""
+
+_RECOMPUTING = 0.35  # share of the time for the schedule without transfers, and
+_RECOMPUTING_SECONDS = 12.0  # at most
+_BOUNDING, _SMALL_BOUNDING = 0.5, 0.8  # shares of the time for the bounds of large and of small graphs
+_CHUNK = 0.1  # seconds of moves between two looks at the clock
+_COOLINGS = 6  # in the time that there is, for each start at least one
+_HOT, _COLD = 2e-3, 1e-6  # temperatures as shares of the cost of computing once
+_SMALL_COOLINGS, _SMALL_SECONDS, _SMALL_HOT = 40, 0.05, 0.1  # the same of small graphs, for each start
+REFUTED = 1e-6  # relative excess of a bound over a makespan beyond which no rounding explains it
+_TRIES = 12  # repairs from nothing until a start is given up
+
+
+def solve_with_transfers(
+    graph: Graph, budget: int, strategy: str, transfers: Transfers, limits: Limits
+) -> TransferSolution:
+    """The fastest plan that a strategy finds in time, checked; see the top of this file.
+
+    Raises:
+        UnknownNameError: if there is no such strategy.
+        SolverError: if an operation has several implementations, or is optional.
+    """
+    if strategy not in TRANSFER_STRATEGIES:
+        raise UnknownNameError("strategy with transfers", strategy, TRANSFER_STRATEGIES)
+    condensed = Condensed.of(graph)
+    if graph.n <= MOST_OPERATIONS:
+        condensed = one_by_one(condensed)
+    found = _Found(graph, budget, transfers, limits)
+    infeasible = budget < smallest_budget_with_stages(graph)
+    if not infeasible:
+        found.raise_bound(graph.total_cost)
+        if checkpoint_all_peak(graph) <= budget:
+            found.keep(TransferPlan.from_plan(Plan.of(checkpoint_all(graph)), transfers))
+        elif transfers.possible:
+            infeasible = _Search(condensed, budget, transfers, strategy, limits, found).run()
+        elif strategy == "offload":
+            answer = optimal.METHOD(graph, budget, limits)
+            infeasible = answer.infeasible
+            if answer.schedule is not None:
+                found.keep(TransferPlan.from_plan(Plan.of(answer.schedule), transfers))
+            found.raise_bound(answer.lower_bound or 0.0)
+        else:
+            infeasible = True  # everything is kept, or the plan would have to compute again
+    infeasible = infeasible and found.plan is None
+    cost = None if found.plan is None else found.plan.makespan
+    if cost is not None and found.bound > cost * (1 + REFUTED):
+        raise ScheduleError(f"no plan is said to take less than {found.bound:.6g}, but one takes {cost:.6g}")
+    bound = None if infeasible else found.bound if cost is None else min(found.bound, cost)
+    status = status_of(cost, bound, infeasible)
+    ended = limits.reached or "the end of its search"
+    return TransferSolution(
+        graph,
+        transfers,
+        strategy,
+        status,
+        budget,
+        found.plan,
+        bound,
+        limits.elapsed,
+        limits.solver if found.used_solver else "",
+        "" if status.value in ("optimal", "infeasible") else ended,
+    )
+
+
+class _Found:
+    """The best checked plan and the highest bound."""
+
+    def __init__(self, graph: Graph, budget: int, transfers: Transfers, limits: Limits) -> None:
+        self.graph, self.budget, self.transfers, self.limits = graph, budget, transfers, limits
+        self.plan: TransferPlan | None = None
+        self.bound, self.used_solver = 0.0, False
+
+    @property
+    def cost(self) -> float:
+        return math.inf if self.plan is None else self.plan.makespan
+
+    @property
+    def proven(self) -> bool:
+        return self.plan is not None and self.cost - self.bound <= PROVEN * self.cost
+
+    def keep(self, plan: TransferPlan) -> bool:
+        """Check a plan, and take it if it is faster; whether it was."""
+        if plan.makespan >= self.cost:
+            return False
+        check_transfers(plan, self.budget, plan.makespan)
+        self.plan = plan
+        self.limits.tell(f"found a plan, overhead {format_overhead(plan.makespan / (self.graph.total_cost or 1.0))}")
+        return True
+
+    def raise_bound(self, bound: float) -> None:
+        self.bound = max(self.bound, bound)
+
+
+class _Search:
+    def __init__(
+        self, condensed: Condensed, budget: int, transfers: Transfers, strategy: str, limits: Limits, found: _Found
+    ) -> None:
+        self.condensed, self.budget, self.transfers = condensed, budget, transfers
+        self.limits, self.found = limits, found
+        self.graph, self.renewals = condensed.graph, Renewals(condensed, budget, transfers)
+        self.may_run = strategy == "offload"
+        self.chains: list[Chain] = []
+        self.sending: Chain | None = (
+            None  # one that computes nothing again, so that it ends no worse than `offload-only`
+        )
+
+    @property
+    def over(self) -> bool:
+        return self.limits.over or self.found.proven
+
+    def run(self) -> bool:
+        """Search until the time is up or the plan is proven; whether it is proven that there is none."""
+        with ThreadPoolExecutor(1) as beside:
+            bounding: Future[bool] | None = None
+            if self.limits.threads > 1:
+                bounding = beside.submit(self._bound)
+            self._start()
+            infeasible = False
+            if bounding is None and not self.over:
+                infeasible = self._bound()
+            self._cool()
+            if bounding is not None:
+                infeasible = bounding.result()
+        return infeasible
+
+    def _bound(self) -> bool:
+        """Raise the bound; whether it is proven that there is no plan."""
+        bound_of, share = transfer_moments_bound, _BOUNDING
+        if self.condensed.n <= MOST_OPERATIONS:
+            bound_of, share = half_stage_bound, _SMALL_BOUNDING  # one value in each group, or it is no bound
+        limits = self.limits.share(share)
+        bound = bound_of(self.condensed, self.budget, self.renewals.copies, self.may_run, limits)
+        self.found.used_solver = True
+        if math.isinf(bound):
+            return True
+        self.found.raise_bound(bound)
+        return False
+
+    def _start(self) -> None:
+        """The starts of the local search."""
+        if self.may_run:
+            seconds = min(_RECOMPUTING * self.limits.left, _RECOMPUTING_SECONDS)
+            part = Limits(seconds, self.limits.solver, 1, lambda progress: None, self.limits.cancelled)
+            answer = optimal.METHOD(self.graph, self.budget, part)
+            if answer.schedule is not None:
+                self.found.keep(TransferPlan.from_plan(Plan.of(answer.schedule), self.transfers))
+                self._add(self.renewals.of_schedule(answer.schedule))
+        for may_run in (False, True) if self.may_run else (False,):
+            for _ in range(_TRIES):
+                if self.over:
+                    return
+                chain = self.renewals.begin(may_run)
+                if chain is not None:
+                    self._add(chain)
+                    if not may_run:
+                        self.sending = chain
+                        if self.condensed.n <= MOST_OPERATIONS:
+                            self._add(Chain(chain.runs.copy(), chain.fetches.copy(), chain.cost))
+                    break
+
+    def _add(self, chain: Chain | None) -> None:
+        """Take a start, if it fits."""
+        if chain is not None:
+            self.chains.append(chain)
+            self.found.keep(self.renewals.plan(chain))
+
+    def _cool(self) -> None:
+        """Cool each start down, then the best of all and another in turns."""
+        if not self.chains:
+            return
+        small, seconds = self.condensed.n <= MOST_OPERATIONS, max(self.limits.left, 1e-3)
+        rounds = max(_COOLINGS, 2 * len(self.chains))
+        most = _SMALL_COOLINGS * len(self.chains) if small else math.inf
+        turn = 0
+        while not self.over and turn < most:
+            order = sorted(self.chains, key=lambda chain: chain.cost)
+            chain = self.chains[turn] if turn < len(self.chains) else order[(turn // 2) % len(order) * (turn % 2)]
+            if small:
+                self._cool_once(chain, _SMALL_SECONDS, _SMALL_HOT * (turn % 3))
+            else:
+                self._cool_once(chain, seconds / rounds, _HOT / (1 + turn % 4))
+            if turn == len(self.chains) - 1 and not small:
+                self.sending = None  # each start has had its turn
+            turn += 1
+
+    def _cool_once(self, chain: Chain, seconds: float, hot: float) -> None:
+        once, before = self.graph.total_cost or 1.0, chain.cost
+        costs, begun, moves = np.array([chain.cost, chain.cost]), time.monotonic(), 20
+        may_run = self.may_run and chain is not self.sending
+        self.renewals.load(chain)
+        while not self.over and (passed := (time.monotonic() - begun) / seconds) < 1:
+            started = time.monotonic()
+            temperature = max(hot * (1 - passed) ** 2, _COLD) * once
+            self.renewals.go_on(chain, costs, moves, temperature, may_run)
+            moves = int(min(max(10, moves * _CHUNK / max(time.monotonic() - started, 1e-4)), 100_000))
+        if chain.cost < before:
+            self.found.keep(self.renewals.plan(chain))

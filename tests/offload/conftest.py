@@ -1,0 +1,1 @@
+from tests.search_fixtures import compiled_search  # noqa: F401

@@ -1,0 +1,198 @@
+"""The strategies with transfers: known optima, bounds that hold, and never worse than either choice alone."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import remat_explorer as rx
+from remat_explorer.errors import SolverError, UnknownNameError
+from remat_explorer.graph import Graph, Value, operation
+from remat_explorer.offload import TransferPlan, Transfers, TransferSolution, check_transfers
+from remat_explorer.plan import Plan
+from remat_explorer.solvers import largest_operation
+from remat_explorer.solvers.base import Limits
+from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.offload.half_stages import half_stage_bound
+from remat_explorer.solvers.offload.transfer_moments import transfer_moments_bound
+from remat_explorer.solvers.search.renewals import Copies, one_by_one
+from tests.offload.small_graphs import Instance, instances
+
+DATA = Path(__file__).parents[1] / "data"
+REFERENCE = instances()
+
+
+def solved(one: Instance, seconds: float = 5.0, strategy: str = "offload") -> TransferSolution:
+    """The answer, or the best in so many seconds."""
+    return rx.solve(one.graph, one.budget, strategy, seconds, transfers=one.transfers)
+
+
+@pytest.mark.parametrize("part", [pytest.param(k, marks=[pytest.mark.thorough] * (k > 0)) for k in range(5)])
+def test_every_known_optimum_is_found_and_no_bound_is_above_it(part: int) -> None:
+    for one in REFERENCE[part::5]:
+        if one.timeout:
+            continue
+        solution = solved(one, 6.0)
+        assert solution.cost == one.makespan, (one.graph.name, one.budget, one.transfers)
+        if one.makespan is None:
+            assert str(solution.status) == "infeasible"
+        else:
+            assert solution.lower_bound is not None
+            assert solution.lower_bound <= one.makespan * (1 + 1e-9)
+            assert solution.plan is not None
+            assert check_transfers(solution.plan, one.budget).makespan == one.makespan
+
+
+def test_the_bound_of_half_stages_proves_most_known_optima() -> None:
+    equal, total = 0, 0
+    for one in REFERENCE[::6]:
+        if one.makespan is None or one.timeout or one.transfers.host_bytes is not None:
+            continue
+        condensed = one_by_one(Condensed.of(one.graph))
+        copies = Copies.of(condensed, one.transfers)
+        bound = half_stage_bound(condensed, one.budget, copies, True, Limits(3.0))
+        few = transfer_moments_bound(condensed, one.budget, copies, True, Limits(3.0))
+        assert max(bound, few) <= one.makespan * (1 + 1e-6)
+        total += 1
+        equal += bound > one.makespan * (1 - 1e-6)
+    assert equal >= 0.8 * total > 20
+
+
+def test_without_bandwidth_the_answer_is_that_of_optimal() -> None:
+    for name, budget in (("linear4", 3), ("linear5", 4), ("skip", 10), ("weights", 11)):
+        graph = next(one.graph for one in REFERENCE if one.graph.name == name)
+        plain = rx.solve(graph, budget)
+        for transfers in (Transfers(0, 0), Transfers(1, 0), Transfers(1, 1, host_bytes=0)):
+            solution = rx.solve(graph, budget, "offload", transfers=transfers)
+            assert (solution.cost, solution.lower_bound, solution.status) == (
+                plain.cost,
+                plain.lower_bound,
+                plain.status,
+            )
+            assert solution.plan is not None
+            assert plain.plan is not None
+            assert solution.plan.statements == plain.plan.statements
+
+
+def drawn_graph(seed: int, n: int = 9) -> Graph:
+    """A small graph with several outputs, persistent values and workspace."""
+    draw = random.Random(seed)
+    values: list[Value] = []
+    operations = []
+    for k in range(n):
+        recent = list(range(max(0, len(values) - 6), len(values)))
+        reads = sorted(draw.sample(recent, min(len(recent), draw.choice((1, 1, 2, 3)))))
+        writes = list(range(len(values), len(values) + draw.choice((1, 1, 2))))
+        values += [Value(f"v{v}", draw.randint(1, 4), draw.random() < 0.1) for v in writes]
+        operations.append(operation(f"o{k}", "forward", reads, writes, draw.randint(1, 8), draw.choice((0, 0, 1))))
+    return Graph(f"drawn{seed}", tuple(values), tuple(operations), draw.choice((0, 3)))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_more_of_anything_costs_no_more(seed: int) -> None:
+    """Of proven answers: budget, bandwidth and host memory only help, latency does not."""
+    graph = drawn_graph(seed)
+    least = largest_operation(graph)[1]
+
+    def cost(budget: int, *transfers: float, **rest: int) -> float | None:
+        solution = rx.solve(graph, budget, "offload", 3.0, transfers=Transfers(*transfers, **rest))  # type: ignore
+        return solution.cost if str(solution.status) == "optimal" else None
+
+    ladders = [
+        [cost(budget, 0.5, 0.5) for budget in (least, least + 1, least + 3)],
+        [cost(least + 1, rate, rate) for rate in (0.25, 1.0, 4.0, float("inf"))],
+        [cost(least + 1, 1.0, 1.0, latency) for latency in (4.0, 1.0, 0.0)],
+    ]
+    known = 0
+    for ladder in ladders:
+        for dear, cheap in itertools.pairwise([one for one in ladder if one is not None]):
+            known += 1
+            assert cheap <= dear * (1 + 1e-9)
+    assert known > 2
+
+
+@pytest.mark.parametrize("seed", range(20, 26))
+def test_the_answer_is_no_worse_than_recomputation_or_sending_alone(seed: int) -> None:
+    graph = drawn_graph(seed, 12)
+    budget = largest_operation(graph)[1] + seed % 3
+    transfers = Transfers(0.7, 0.9, 0.1, duplex=seed % 2 == 0)
+    both = rx.solve(graph, budget, "offload", 3.0, transfers=transfers)
+    sent = rx.solve(graph, budget, "offload-only", 3.0, transfers=transfers)
+    plain = rx.solve(graph, budget)
+    costs = [one.cost for one in (sent, plain) if one.cost is not None]
+    if costs:
+        assert both.cost is not None
+        assert both.cost <= min(costs) * (1 + 1e-9)
+    if sent.plan is not None:
+        assert sent.plan.computing == pytest.approx(graph.total_cost)
+
+
+def test_the_plan_of_a_network_is_checked_and_better_than_recomputation_alone() -> None:
+    graph = Graph.load(DATA / "captured" / "unet.json")
+    budget = int(0.5 * 7.4 * 2**30)
+    plain = rx.solve(graph, budget, time_limit=4)
+    solution = rx.solve(graph, budget, "offload", 10, transfers=Transfers(25e9, 25e9, 1e-5))
+    assert solution.cost is not None
+    assert plain.cost is not None
+    assert solution.cost < plain.cost
+    assert solution.lower_bound is not None
+    assert graph.total_cost * 0.999999 <= solution.lower_bound <= solution.cost
+    assert solution.plan is not None
+    checked = check_transfers(solution.plan, budget, solution.cost, solution.lower_bound)
+    assert checked.peak == solution.peak
+
+
+def test_a_cancelled_search_ends_within_a_second_with_what_it_has() -> None:
+    graph = Graph.load(DATA / "captured" / "unet.json")
+    stop = threading.Event()
+    threading.Timer(6.0, stop.set).start()
+    begun = time.monotonic()
+    solution = rx.solve(
+        graph, int(0.5 * 7.4 * 2**30), "offload", 120, transfers=Transfers(1e9, 1e9), cancelled=stop.is_set
+    )
+    assert time.monotonic() - begun < 8
+    assert solution.plan is not None
+    assert solution.limit == "an interruption"
+
+
+def test_a_file_gives_the_same_solution_and_a_changed_one_is_refused(tmp_path) -> None:
+    one = next(one for one in REFERENCE if one.graph.name == "skip" and one.budget == 9 and one.transfers.out == 2)
+    solution = solved(one)
+    again = TransferSolution.load(solution.save(tmp_path / "plan.json"), one.graph)
+    assert (again.plan, again.cost, again.status) == (solution.plan, solution.cost, solution.status)
+    for key, wrong in (("cost", 1.0), ("peak", 1), ("host_peak", 99), ("lower_bound", 99.0), ("budget", 5)):
+        document = solution.to_document()
+        document[key] = wrong
+        with pytest.raises(rx.errors.SolutionError):
+            TransferSolution.from_document(document, one.graph)
+    document = solution.to_document()
+    del document["plan"][3]
+    with pytest.raises(rx.errors.SolutionError, match="refused"):
+        TransferSolution.from_document(document, one.graph)
+
+
+def test_what_is_asked_wrongly_says_what_to_do() -> None:
+    graph = rx.linear(3)
+    with pytest.raises(SolverError, match="needs transfers"):
+        rx.solve(graph, 4, "offload")
+    with pytest.raises(UnknownNameError, match="offload-only"):
+        rx.solve(graph, 4, "optimal", transfers=Transfers(1, 1))
+    with pytest.raises(SolverError, match="does not take slots"):
+        rx.solve(graph, 4, "offload", transfers=Transfers(1, 1), slots=3)
+
+
+def test_a_budget_below_the_largest_operation_is_infeasible() -> None:
+    solution = rx.solve(rx.linear(3), 2, "offload", transfers=Transfers(1, 1))
+    assert (str(solution.status), solution.plan, solution.lower_bound) == ("infeasible", None, None)
+
+
+def test_a_schedule_is_a_plan_that_sends_nothing() -> None:
+    schedule = rx.solve(rx.linear(8), 4).schedule
+    assert schedule is not None
+    plan = TransferPlan.from_plan(Plan.of(schedule), Transfers(1, 1))
+    assert (plan.makespan, plan.peak, plan.sent_bytes) == (schedule.cost, 4, 0)
