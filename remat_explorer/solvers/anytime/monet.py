@@ -389,7 +389,7 @@ def improve_monet(
 
 METHOD = Method(
     solve_monet,
-    "schedule and implementation of every run together: a schedule at once, better ones, and a proof",
+    "an anytime search, with a lower bound, for the schedule and the implementation of every run together",
     "Shah et al. 2021 for the problem, with gradients recomputed, too",
     general_graphs=Support.YES,
     cost_aware=Support.YES,

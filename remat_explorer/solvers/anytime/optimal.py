@@ -254,7 +254,7 @@ def improve_optimal(graph: Graph, budget: int, start: Answer, limits: Limits) ->
 
 METHOD = Method(
     solve_optimal,
-    "an anytime search: a schedule at once, better ones, and a proof for the problem of checkmate-ilp",
+    "an anytime search: a schedule at once, better ones, and a lower bound; where they meet, none by stages costs less",
     "Jain et al. 2020, section 4, for the problem",
     general_graphs=Support.YES,
     cost_aware=Support.YES,

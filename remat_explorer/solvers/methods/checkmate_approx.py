@@ -68,7 +68,7 @@ def solve_checkmate_approx(
 
 DETERMINISTIC = Method(
     solve_checkmate_approx,
-    "the linear program of problem (9) with an allowance, rounded in two phases at a threshold",
+    "the linear program of problem (9), its budget lowered by epsilon; what it keeps to more than threshold is kept",
     "Jain et al. 2020, section 5 and Algorithm 2",
     general_graphs=Support.YES,
     cost_aware=Support.YES,
@@ -177,7 +177,7 @@ def _cheaper_rounding(
 
 SEARCHED = Method(
     solve_checkmate_approx_search,
-    "two-phase rounding at several allowances and every threshold that makes a difference",
+    "checkmate-approx with several epsilons and every threshold that makes a difference",
     "Jain et al. 2020, appendix D, last sentence",
     general_graphs=Support.YES,
     cost_aware=Support.YES,

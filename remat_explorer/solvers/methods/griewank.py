@@ -323,7 +323,7 @@ def slot_numbers(graph: Graph) -> list[int]:
 
 METHOD = Method(
     within_budget(griewank),
-    "REVOLVE: on a chain, the fewest recomputed layers for a number of slots",
+    "REVOLVE: on a chain, the fewest recomputed layers for a number of values stored at a time (slots)",
     "Griewank and Walther 2000",
     general_graphs=Support.NO,
     cost_aware=Support.NO,

@@ -193,7 +193,7 @@ def _ended(bound: float, most_runs: int) -> str:
 
 METHOD = Method(
     solve_moccasin,
-    "retention intervals as a constraint program: the best schedule in which no operation runs more than most_runs "
+    "a constraint program of when values are kept: the best schedule in which no operation runs more than most_runs "
     "times",
     "Bartan et al. 2023, ICML",
     general_graphs=Support.YES,

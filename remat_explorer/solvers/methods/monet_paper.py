@@ -76,7 +76,8 @@ def solve_monet_paper(
 
 METHOD = Method(
     solve_monet_paper,
-    "MONeT's own restriction: no gradient is recomputed, and local memory is bounded by the forward pass's",
+    "MONeT's own restriction: no gradient is recomputed, and what recomputation holds is bounded by what the "
+    "forward pass holds there",
     "Shah et al. 2021, section 4 and appendix A",
     general_graphs=Support.YES,
     cost_aware=Support.YES,

@@ -37,7 +37,8 @@ def solve_rotor(graph: Graph, budget: int, limits: Limits, slots: int = SLOTS) -
 
 METHOD = Method(
     solve_rotor,
-    "the best persistent schedule of a chain of blocks, by dynamic programming",
+    "the best schedule of a chain of blocks in which what is kept stays until the backward pass has used it; memory is "
+    "told apart in slots steps",
     "Beaumont et al. 2019, arXiv 1911.13214, section 4",
     general_graphs=Support.PARTLY,
     cost_aware=Support.YES,

@@ -27,8 +27,8 @@ def _solve_budget(graph: Graph, budget: int, limits: Limits, **options: Any) -> 
 
 PYTORCH_BUDGET = Method(
     _solve_budget,
-    "PyTorch's min-cut partitioner under activation_memory_budget, which does not bound the peak; knapsack=dp, "
-    "greedy, ilp or dp_knapsack_sliding_hirschberg",
+    "PyTorch's min-cut partitioner; its activation_memory_budget is a share of the kept bytes, no bound of the peak; "
+    "knapsack=dp, greedy, ilp or dp_knapsack_sliding_hirschberg",
     "torch._functorch.partitioners",
     general_graphs=Support.YES,
     cost_aware=Support.YES,
