@@ -219,7 +219,7 @@ def test_a_value_is_in_memory_at_the_statements_of_the_point(saved: Path, fronti
         assert shown(page, point, 0, 3)
         lives = lives_of(Plan.of(schedules[point])).of_value[3]
         assert page.evaluate(BARS) == [[life.first, life.last - life.first + 1] for life in lives]
-        assert f"(statements {lives[0].first} to {lives[0].last})" in page.inner_text("#panel")
+        assert f"(statements {lives[0].first} to {lives[0].last})" in page.text_content("#panel")  # of the bar
 
 
 def test_stages_play_at_their_speed_to_the_end_begin_again_and_stop_where_asked(saved: Path, page: Any) -> None:

@@ -89,7 +89,7 @@ def life_strip(lives: tuple[Life, ...], statements: StatementNumbers) -> str:
     >>> from remat_explorer.instances import linear
     >>> plan = Plan.from_sequence(linear(1), [(0, 0, 1), (1, 1, 1), (2, 2, 1)])
     >>> life_strip(lives_of(plan).of_value[1], StatementNumbers(plan)).rpartition("In memory: ")[2]
-    '<span class="link" role="button" tabindex="0" data-stage="1">stages 1 to 2 (statements 1 to 4)</span>.</p>'
+    '<span class="link" role="button" tabindex="0" data-stage="1">stages 1 to 2</span>.</p>'
     """
     if not lives:
         return ""
@@ -104,7 +104,7 @@ def life_strip(lives: tuple[Life, ...], statements: StatementNumbers) -> str:
     reads = [statements.number(read) for life in lives for read in life.readers][:READS]
     bars.append(f'<path class="read" d="{"".join(f"M{read} 2v12" for read in reads)}"/>')
     more = f"; {len(lives) - SPANS} more" if len(lives) > SPANS else ""
-    links = "; ".join(link(Mention(_span(life, statements), stage=life.first_stage)) for life in lives[:SPANS]) + more
+    links = "; ".join(link(Mention(_stages(life), stage=life.first_stage)) for life in lives[:SPANS]) + more
     return (
         f'<svg class="strip" viewBox="0 0 {statements.total} 16" preserveAspectRatio="none" role="img" '
         f'aria-label="When it is in memory, along the plan">{"".join(bars)}</svg>'
@@ -112,13 +112,13 @@ def life_strip(lives: tuple[Life, ...], statements: StatementNumbers) -> str:
     )
 
 
+def _stages(life: Life) -> str:
+    only = life.first_stage == life.last_stage
+    return f"stage {life.first_stage}" if only else f"stages {life.first_stage} to {life.last_stage}"
+
+
 def _span(life: Life, statements: StatementNumbers) -> str:
-    stages = (
-        f"stage {life.first_stage}"
-        if life.first_stage == life.last_stage
-        else f"stages {life.first_stage} to {life.last_stage}"
-    )
-    return f"{stages} (statements {statements.number(life.first)} to {statements.number(life.last)})"
+    return f"{_stages(life)} (statements {statements.number(life.first)} to {statements.number(life.last)})"
 
 
 def source_place(graph: Graph, operation: int) -> str:
@@ -222,9 +222,9 @@ def value_template(schedule: Schedule, value: int) -> str:
     writer = explain_operation(schedule, int(graph.producer[value]))
     shapes = dict(zip(writer.outputs, writer.shapes, strict=False))  # of what the default implementation writes
     shape = shapes.get(value, "")
-    size = " · ".join([format_bytes(graph.values[value].bytes), *([text(shape)] if shape else [])])
+    size = format_bytes(graph.values[value].bytes)
     name, stage = text(graph.values[value].name), place("stage")
-    origin = [writer.module, writer.operator, f"{writer.phase} pass", writer.line]
+    origin = [writer.module, writer.operator, f"{writer.phase} pass", writer.line, f"writes {shape}" if shape else ""]
     inputs = [Mention(graph.values[v].name, v) for v in writer.inputs]
     readers = [Mention(graph.operations[k].name, _first(graph.outputs(k))) for k in graph.readers[value]]
     written = [
@@ -237,9 +237,9 @@ def value_template(schedule: Schedule, value: int) -> str:
         ["read by", _names(readers, "no operation")],
     ]
     return (
-        f'<p class="quiet">Stage {stage} {place("sentence")}</p>'
         f'<p class="head"><b>{name}</b> <span class="quiet">{size} · in stage {stage}</span></p>{place("reason")}'
         f'{place("strip")}<table class="facts">{table_rows(written)}{place("choice")}{table_rows(read)}</table>'
+        f'<p class="quiet">Stage {stage} {place("sentence")}.</p>'
         f"{source_place(graph, writer.operation)}{_calls(writer.calls)}"
     )
 
