@@ -183,7 +183,7 @@ def test_a_graph_file_keeps_the_options_and_those_that_make_no_sense_are_refused
     assert rx.Graph.load(str(path)) == graph
     assert graph.options == CaptureOptions(contract=False, optimizer="adam")
     document = json.loads(path.read_text())
-    wrong = {"neither true nor false": {"contract": 1}, "neither a string nor null": {"optimizer": 3}}
+    wrong = {"neither true nor false": {"contract": 1}, "is not a string": {"optimizer": 3}}
     for message, entry in (wrong | {"unknown optimizer 'lion'": {"optimizer": "lion"}}).items():
         path.write_text(json.dumps({**document, "capture": document["capture"] | entry}))
         with pytest.raises(GraphError, match=message):
