@@ -32,6 +32,7 @@ COLOURS = """(number) => {
 }"""
 # How many colours the canvases within a place have.
 PIXELS = """(place) => [...document.querySelectorAll(`${place} canvas:first-child`)].map((canvas) => {
+    if (!canvas.clientWidth) return 3;
     if (canvas.width * canvas.height === 0) return 0;
     const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
     return new Set(new Uint32Array(pixels.buffer)).size;
@@ -49,7 +50,7 @@ FITS = """() => {
 }"""
 # Drags the budget to a share of the slider: how often the matrices were drawn at once, and on how many canvases.
 DRAG = """(share) => {
-    const [slider, root] = ['.remat-curve input, #budget input', '.remat-matrices'].map(
+    const [slider, root] = ['.remat-curve input', '.remat-matrices'].map(
         (part) => document.querySelector(part));
     const drawn = root.dataset.drawn;
     slider.value = Number(slider.min) + share * (slider.max - slider.min);

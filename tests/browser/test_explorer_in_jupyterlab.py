@@ -308,10 +308,10 @@ def test_what_nbconvert_makes_has_the_standing_picture_and_a_live_page(file_page
     assert "Traceback" not in words
     frame = page.frame_locator("iframe")
     frame.locator("body[data-ready][data-shown]").wait_for(timeout=60_000)
-    frame.locator("#budget input").evaluate(
+    frame.locator("#curve input").evaluate(
         "s => { s.value = s.min; s.dispatchEvent(new Event('input', {bubbles: true})); }"
     )
-    frame.locator('#said:has-text("Best known within 3 B: overhead +164.7 %, proven best")').wait_for()
+    frame.locator('#story:has-text("In 3 B it costs 165 % more")').wait_for()
     before = int(frame.locator(".remat-matrices").get_attribute("data-stage") or 0)
     frame.locator(".remat-matrices").focus()
     page.keyboard.press("ArrowUp")
