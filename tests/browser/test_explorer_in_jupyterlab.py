@@ -219,7 +219,7 @@ def test_solve_move_the_cursor_execute_and_reload(notebook: LastingNotebook) -> 
     matrix = page.locator(".remat-canvas").first.bounding_box()
     page.mouse.click(matrix["x"] + 60, matrix["y"] + 180)
     page.wait_for_function(f"() => Number(document.querySelector('.remat-matrices').dataset.stage) > {moved + 1}")
-    page.wait_for_selector(".remat-tip", state="visible")
+    page.wait_for_selector(".remat-matrices .remat-tip", state="visible")
     choose_tab(page, "Plan")
     page.wait_for_selector(f".remat-plan tr.selected:has-text('t={stage(page)}')")
     use_the_panels(page)

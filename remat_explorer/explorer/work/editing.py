@@ -300,7 +300,7 @@ def distance_from_best(state: State) -> tuple[str, bool]:
         return "nothing that is known within the budget costs less", False
     proven, further = best.status is Status.OPTIMAL, edited.schedule.cost - best.cost
     if further <= PROVEN * best.cost:
-        return ("optimal (proven)", True) if proven else ("as cheap as the best known", False)
+        return ("proven best", True) if proven else ("as cheap as the best known", False)
     return f"costs {format_share(further / best.cost)} more than the {'optimum' if proven else 'best known'}", False
 
 
