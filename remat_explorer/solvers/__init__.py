@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from remat_explorer.solvers.ablation.ablation_result import ALL, NONE, Ablation, Kinds, kinds_name
 from remat_explorer.solvers.ablation.ablation_run import AblationProgress, ablation
-from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress, checkpoint_all, checkpoint_all_peak, cores
+from remat_explorer.solvers.base import (
+    PROVEN,
+    TRANSFER_STRATEGIES,
+    Answer,
+    Limits,
+    Progress,
+    checkpoint_all,
+    checkpoint_all_peak,
+    cores,
+)
 from remat_explorer.solvers.batches.batch_bound import BatchProblem, largest_operation_batch
 from remat_explorer.solvers.batches.batch_scaling import BatchScaling, scale_batch
 from remat_explorer.solvers.batches.max_batch import MaxBatch, max_batch
@@ -63,7 +72,6 @@ from remat_explorer.solvers.methods.two_phase_rounding import (
 )
 from remat_explorer.solvers.milp import BACKENDS, Milp
 from remat_explorer.solvers.monet.selections import Selection, default_selection, fastest_selection
-from remat_explorer.solvers.offload import TRANSFER_STRATEGIES
 from remat_explorer.solvers.persistent.block_chain import chain_of
 from remat_explorer.solvers.registry import DEFAULTS, STRATEGIES, default_strategy, method_of
 from remat_explorer.solvers.relaxation import Relaxation, relax

@@ -34,6 +34,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+# Strategies that also send values to the host, and what each does.
+TRANSFER_STRATEGIES: dict[str, str] = {
+    "offload": "keep, compute again, or send to the host: an anytime search with a bound",
+    "offload-only": "keep or send to the host, and compute everything once: the same search without recomputation",
+}
 INTERRUPTION = "an interruption"
 MOST_COMPUTATIONS = 300_000  # of a schedule that a search makes: its plan takes seconds and some 100 MB
 NEARLY = 0.7  # share of its time after which a search that has ended was ended by the time limit

@@ -28,12 +28,11 @@ from remat_explorer.offload import Transfers, TransferSolution
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import exact_bytes, format_bytes
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress, cores
+from remat_explorer.solvers.base import PROVEN, TRANSFER_STRATEGIES, Answer, Limits, Progress, cores
 from remat_explorer.solvers.bounds.stages import cost_step
 from remat_explorer.solvers.cache import Question, known_answer, load_solution, no_worse, store_or_warn
 from remat_explorer.solvers.memory.minimum_budget import Budget, budget_of, fall_back_on_smallest
 from remat_explorer.solvers.milp import backend
-from remat_explorer.solvers.offload import TRANSFER_STRATEGIES, solve_with_transfers
 from remat_explorer.solvers.registry import STRATEGIES, threads_of
 from remat_explorer.solvers.search.planner import load_search
 from remat_explorer.solvers.solution import (
@@ -158,6 +157,8 @@ def solve(
         threads = min(2, cores()) if threads is None else threads
         report, asked_to_stop = on_progress or (lambda progress: None), cancelled or (lambda: False)
         limits = Limits(time_limit, solver, threads, report, asked_to_stop)
+        from remat_explorer.solvers.offload import solve_with_transfers  # which loads the compiled search
+
         return solve_with_transfers(graph, budget_bytes, strategy, transfers, limits)
     asked = (graph, budget, strategy, time_limit, solver, threads, on_progress, cancelled, cache, budget_means)
     return solve_from(Answer(None), *asked, **options)

@@ -290,14 +290,14 @@ def test_a_figure_that_came_late_and_is_not_the_one_to_be_shown_is_asked_for_aga
 def test_every_widget_hears_the_kernel_though_anywidget_has_given_up(lab: tuple[str, Path], page: Any) -> None:
     address, root = lab
     told = "explorer.state.more = True\nexplorer.state.stage = 7\nexplorer.state.budget = 4"
-    write_notebook(root / "slow.ipynb", [PLOTS])
+    write_notebook(root / "slow.ipynb", [MADE])
     page.add_init_script(IMPATIENT)
     open_notebook(page, address, "slow.ipynb")
     run_cell(page, 0)
     page.wait_for_function(ON_SCREEN, timeout=90_000)
     page.wait_for_selector(".remat-more option:disabled", state="attached", timeout=20_000)
     await_idle(page)
-    run(page, f"{told}\nexplorer.solve()\nexplorer.wait()")
+    run(page, f"explorer.state.picture = 'plots'\n{told}\nexplorer.solve()\nexplorer.wait()")
     page.wait_for_selector(".remat-more", state="visible", timeout=20_000)
     page.wait_for_function(PREDICTED, arg=4, timeout=20_000)
     assert "4 B" in status(page)

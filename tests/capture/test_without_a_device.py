@@ -136,7 +136,7 @@ def test_whose_kernels_a_graph_has_is_in_its_file_and_others_than_those_of_a_dev
     text = path.read_text()
     for wrong in ('"sm_x"', "90"):
         path.write_text(text.replace('"sm_90"', wrong))
-        with pytest.raises(GraphError, match='capture'):
+        with pytest.raises(GraphError, match="capture"):
             rx.Graph.load(path)
     for kernels in ("sm", "cpu", "sm_9", "sm_9a", "CUDA", ""):
         with pytest.raises(UnknownNameError, match="unknown compute capability"):

@@ -6,4 +6,4 @@ In the order of reading: `offload_search`, whose local search is `remat_explorer
 
 from __future__ import annotations
 
-from remat_explorer.solvers.offload.offload_search import TRANSFER_STRATEGIES, solve_with_transfers
+from remat_explorer.solvers.offload.offload_search import solve_with_transfers

@@ -31,17 +31,13 @@ from remat_explorer.offload import (
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_overhead
 from remat_explorer.solvers.anytime import optimal
-from remat_explorer.solvers.base import PROVEN, Limits, checkpoint_all, checkpoint_all_peak
+from remat_explorer.solvers.base import PROVEN, TRANSFER_STRATEGIES, Limits, checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed, smallest_budget_with_stages
 from remat_explorer.solvers.offload.half_stages import MOST_OPERATIONS, half_stage_bound
 from remat_explorer.solvers.offload.transfer_moments import transfer_moments_bound
 from remat_explorer.solvers.search.renewal_search import Chain, Renewals
 from remat_explorer.solvers.search.renewals import one_by_one
 
-TRANSFER_STRATEGIES: dict[str, str] = {
-    "offload": "keep, compute again, or send to the host: an anytime search with a bound",
-    "offload-only": "keep or send to the host, and compute everything once: the same search without recomputation",
-}
 """What each strategy with transfers does, by its name."""
 
 _RECOMPUTING = 0.35  # share of the time for the schedule without transfers, and
