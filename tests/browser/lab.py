@@ -41,9 +41,10 @@ HAS_KERNEL = """() => {
 }"""
 # Explorers end their work, widgets leave the page, and names are forgotten.
 FORGET = """
-import gc, sys, ipywidgets
+import sys, ipywidgets
+from ipywidgets.widgets.widget import _instances
 if module := sys.modules.get("remat_explorer.explorer"):
-    for explorer in [kept for kept in gc.get_objects() if isinstance(kept, module.Explorer)]:
+    for explorer in [kept for kept in list(_instances.values()) if isinstance(kept, module.Explorer)]:
         explorer.close()
 ipywidgets.Widget.close_all()
 get_ipython().reset(new_session=False)
