@@ -14,8 +14,8 @@ from tests.browser.lab import browse, cell, open_notebook, run_cell, serve, writ
 SIZE = (1280, 960)  # of the page, of which JupyterLab leaves 1,112 for the explorer
 EDGE = 8  # pixels around an explorer
 SECONDS = 900  # of wall time for one cell
-# Until nothing is searched in the background any more. Explorers are found among the widgets: a list of all objects would
-# hold tuples that other threads are still making, which fail then.
+# Until nothing is searched in the background any more. Explorers are found among the widgets: a list of all objects
+# would hold tuples that other threads are still making, which fail then.
 SETTLED = """from ipywidgets.widgets.widget import _instances
 for found in [thing for thing in list(_instances.values()) if type(thing) is rx.Explorer]:
     found.wait(600)
