@@ -19,7 +19,7 @@ from torch import nn
 
 from remat_explorer.capture import Loss, Program, exact_kernels, place, released_library_workspaces
 from remat_explorer.entry_checks import Repeats, require_arguments
-from remat_explorer.errors import ExecutionError, OutOfMemoryError
+from remat_explorer.errors import ExecutionError, OutOfMemoryError, RematError
 from remat_explorer.files import replacing
 from remat_explorer.quantities import format_bytes
 from remat_explorer.runtime.comparison import FinalState
@@ -91,7 +91,14 @@ def measure(
         missing: list[str] = []
         names = ["plan", "checkpoint-all", "eager"]
         with contextlib.nullcontext() if snapshot is None else record_memory_snapshot(placed.device, snapshot):
-            during, after, final, allocator = bench.metered_run(hard_cap)
+            try:
+                during, after, final, allocator = bench.metered_run(hard_cap)
+            except RematError:
+                raise
+            except Exception:
+                bench.start.rewind()
+                bench.eager_run()  # explains what plain PyTorch cannot run either
+                raise
         measured = Measurement(
             device=torch.cuda.get_device_name(placed.device) if placed.device.type == "cuda" else "cpu",
             plan=solution.plan,
