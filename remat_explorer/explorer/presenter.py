@@ -40,7 +40,7 @@ class PresenterView:
 
     def __init__(self, state: State, present: Callable[[], None]) -> None:
         self._state, self._present = state, present
-        self.widget = PresenterBar().add_class("remat-presenter-place")
+        self.widget = PresenterBar()
         state.observe(self._show, ["scene", "scenes", "caption"])
         self.widget.observe(self._take, "scene")
         self.widget.on_msg(self._asked)

@@ -232,14 +232,19 @@ def test_solve_move_the_cursor_execute_and_reload(notebook: LastingNotebook) -> 
     click(page, "Run it")
     await_status(page, "within its budget of", 90)
     assert "gradients equal: max difference 0" in status(page)
+    choose_picture(page, "Plots")
     page.wait_for_function(MEASURED)
+    choose_tab(page, "Run")
+    page.get_by_role("button", name="Draw it again").click()
     watch_the_line(page)
 
+    choose_picture(page, "Overview")
     save(page, notebook.file, "application/vnd.jupyter.widget-view+json")
     page.reload()
     page.wait_for_function(ON_SCREEN, timeout=90_000)
-    page.wait_for_function(MEASURED)
     page.wait_for_function(PAINTED)
+    choose_picture(page, "Plots")
+    page.wait_for_function(MEASURED)
     assert flawless(page)
 
 

@@ -494,6 +494,7 @@ def test_the_explorer_fills_the_window_and_follows_keys_and_python(eight: Any) -
     eight.wait_for_selector(".remat-explorer:not(.remat-presenting)")
     assert eight.is_visible(".remat-controls")
     run_until(eight, SAY, "False -1 overview")
+    eight.get_by_role("button", name="⋯").click()
     eight.get_by_role("button", name="Present").click()  # the scenes that there are
     assert at_scene(eight, 0, "First: 10 B")
     eight.wait_for_function("() => document.fullscreenElement !== null")
