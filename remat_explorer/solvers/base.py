@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from threading import Lock
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,10 +35,16 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-# Strategies that also send values to the host, and what each does.
-TRANSFER_STRATEGIES: dict[str, str] = {
-    "offload": "keep, compute again, or send to the host: an anytime search with a bound",
-    "offload-only": "keep or send to the host, and compute everything once: the same search without recomputation",
+class TransferStrategy(NamedTuple):
+    """A strategy that also sends values to the host: what it does, and whether it computes some again, too."""
+
+    summary: str
+    recomputes: bool
+
+
+TRANSFER_STRATEGIES: dict[str, TransferStrategy] = {
+    "offload": TransferStrategy("keep, compute again, or send to the host: an anytime search with a bound", True),
+    "offload-only": TransferStrategy("keep or send to the host, and compute everything once: the same search", False),
 }
 INTERRUPTION = "an interruption"
 MOST_COMPUTATIONS = 300_000  # of a schedule that a search makes: its plan takes seconds and some 100 MB

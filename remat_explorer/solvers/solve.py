@@ -139,8 +139,8 @@ def solve(
     Sent and fetched in time, nothing has to be computed again:
 
     >>> solution = solve(linear(4), budget=4, strategy="offload", transfers=Transfers(out=1.0, back=1.0))
-    >>> str(solution.status), solution.cost, solution.lower_bound, solution.host_peak
-    ('optimal', 9.0, 9.0, 1)
+    >>> str(solution.status), solution.cost, solution.lower_bound
+    ('optimal', 9.0, 9.0)
     """
     require_arguments(solve, locals())
     if transfers is not None or strategy in TRANSFER_STRATEGIES:

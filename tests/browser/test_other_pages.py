@@ -147,6 +147,7 @@ def test_the_app_solves_hands_files_over_and_ends(address: str, page: Any, folde
     await_status(page, "overhead +", 300)
     await_idle(page, 300)
 
+    page.get_by_role("button", name="⋯").click()
     page.locator(".remat-export > button").click()
     with page.expect_download(timeout=120_000) as download:
         page.locator(".remat-export-menu").get_by_role("button", name="Solution (JSON)", exact=True).click()

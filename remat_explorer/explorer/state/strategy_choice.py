@@ -228,8 +228,10 @@ def strategy_groups() -> dict[str, list[str]]:
     {'best': 'optimal', "papers'": 'monet-paper', "PyTorch's and by hand": 'checkpoint-sequential'}
     """
     groups: dict[str, list[str]] = {"best": [], "papers'": [], "PyTorch's and by hand": []}
-    for name, method in STRATEGIES.items():
-        is_paper = re.search(r"\b(19|20)\d\d\b", method.source) and not method.source.startswith("torch")
+    for name in STRATEGIES:
+        method = method_of(name)
+        source = method.source if method is not None else ""
+        is_paper = re.search(r"\b(19|20)\d\d\b", source) and not source.startswith("torch")
         kind = "best" if name in DEFAULTS.values() else "papers'" if is_paper else "PyTorch's and by hand"
         groups[kind].append(name)
     return groups

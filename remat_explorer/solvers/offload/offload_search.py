@@ -19,6 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
+from remat_explorer.claims import Status
 from remat_explorer.errors import ScheduleError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.offload import (
@@ -73,7 +74,7 @@ def solve_with_transfers(
             found.keep(TransferPlan.from_plan(Plan.of(checkpoint_all(graph)), transfers))
         elif transfers.possible:
             infeasible = _Search(condensed, budget, transfers, strategy, limits, found).run()
-        elif strategy == "offload":
+        elif TRANSFER_STRATEGIES[strategy].recomputes:
             answer = optimal.METHOD(graph, budget, limits)
             infeasible = answer.infeasible
             if answer.schedule is not None:
@@ -98,7 +99,7 @@ def solve_with_transfers(
         bound,
         limits.elapsed,
         limits.solver if found.used_solver else "",
-        "" if status.value in ("optimal", "infeasible") else ended,
+        "" if status in (Status.OPTIMAL, Status.INFEASIBLE) else ended,
     )
 
 
@@ -138,7 +139,7 @@ class _Search:
         self.condensed, self.budget, self.transfers = condensed, budget, transfers
         self.limits, self.found = limits, found
         self.graph, self.renewals = condensed.graph, Renewals(condensed, budget, transfers)
-        self.may_run = strategy == "offload"
+        self.may_run = TRANSFER_STRATEGIES[strategy].recomputes
         self.chains: list[Chain] = []
         self.sending: Chain | None = (
             None  # one that computes nothing again, so that it ends no worse than `offload-only`
