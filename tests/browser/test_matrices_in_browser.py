@@ -483,7 +483,7 @@ def test_the_model_is_shown_from_python_a_click_selects_and_the_step_plays(eight
 
 
 def test_the_explorer_fills_the_window_and_follows_keys_and_python(eight: Any) -> None:
-    run(eight, PRESENT)
+    run(eight, f"explorer.state.picture = 'overview'\n{PRESENT}")
     assert at_scene(eight, 0, "First: 10 B")
     eight.wait_for_function(FILLS)
     assert not eight.is_visible(".remat-first")
@@ -494,7 +494,7 @@ def test_the_explorer_fills_the_window_and_follows_keys_and_python(eight: Any) -
     eight.wait_for_selector(".remat-explorer:not(.remat-presenting)")
     assert eight.is_visible(".remat-controls")
     run_until(eight, SAY, "False -1 overview")
-    eight.get_by_role("button", name="⋯").click()
+    run(eight, "explorer.state.more = True")  # as it may be already
     eight.get_by_role("button", name="Present").click()  # the scenes that there are
     assert at_scene(eight, 0, "First: 10 B")
     eight.wait_for_function("() => document.fullscreenElement !== null")
