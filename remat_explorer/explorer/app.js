@@ -8,7 +8,7 @@ function kernelTold(explorer, el, banner) {
   for (const row of explorer.children) row.inert = ended && !row.contains(el);
 }
 
-// Whether "More" was open is the person's choice, whichever explorer is shown next. A page may have no memory.
+// Whether the second row was open is the person's choice, whichever explorer is shown next. A page may have no memory.
 const OPEN = "remat-explorer.more";
 
 function remembered() {

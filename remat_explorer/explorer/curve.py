@@ -20,14 +20,13 @@ from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.state.strategy_choice import describe_strategy
 from remat_explorer.explorer.work.screen import choose_solution
 from remat_explorer.figures import Theme, bound_steps, largest_infeasible, mark, overheads, points_of
-from remat_explorer.graph import cost_unit
 from remat_explorer.quantities import format_bytes, format_overhead
 from remat_explorer.solvers import Frontier, Solution, Status
 
 HERE = Path(__file__).parent
 LARGE = 1000  # bytes: nobody means a budget below it where nothing fits into it
 BEYOND = 1.05  # the slider ends a little above keeping everything
-FORMS = 'Bytes, "1.5 GiB", "60%" of what keeping everything takes, or "smallest"'
+FORMS = 'Bytes, "1.5 GiB", "60%" of what keeping everything takes, "40% of the way" to it, or "smallest"'
 
 
 class CurveSlider(PageWidget):
@@ -43,7 +42,6 @@ class CurveSlider(PageWidget):
         keep_all: the peak of keeping everything.
         value: the budget.
         curve: what `curve_of` says.
-        time: whether costs are times; else they are units of work.
     """
 
     _esm = (HERE / "drawing_tools.js").read_text() + (HERE / "curve.js").read_text()
@@ -57,7 +55,6 @@ class CurveSlider(PageWidget):
     moving = t.Float(0).tag(sync=True, echo_update=False)
     answered = t.Float(0).tag(sync=True)
     curve = t.Dict({}).tag(sync=True)
-    time = t.Bool(True).tag(sync=True)
 
 
 class CurveView:
@@ -100,8 +97,6 @@ class CurveView:
             self._drawn = shown
             self._points = points_on_curve(state.frontier, state.methods)
             self.slider.curve = curve_of(state.frontier, self._points, state.theme)
-            graph = state.frontier.graph if state.frontier is not None else state.graph
-            self.slider.time = graph is None or bool(cost_unit(graph))
 
     def _asked(self, widget: Any, content: dict[str, Any], buffers: Any) -> None:
         """A click on the point of a strategy: that very schedule is shown."""

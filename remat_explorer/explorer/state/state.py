@@ -178,7 +178,6 @@ class State(FitQuestion, Folding, Status):
     zoom: Any = t.Tuple(default_value=(), help="Part of the matrices: first and last stage, first and last operation.")
     search = t.Unicode("", help="Words that describe the operations to be found, as in `find_operations`.")
     found: Any = t.Tuple(default_value=(), help="Operations that `search` finds, ascending.")
-    hovered = t.Int(-1, help="The value that is pointed at in a list, or -1.")
     speed = t.Enum((1, 2, 4), 1, help="How many times faster than usual the stages play.")
     scenes: Any = t.Tuple(default_value=(), help="What is presented: a `scenes.Scene` after the other.")
     scene = t.Int(-1, help="The scene on the screen, from 0; -1 where nothing is presented.")
