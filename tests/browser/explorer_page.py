@@ -139,6 +139,15 @@ def violations(page: Any, place: str = ".remat-explorer") -> list[str]:
     return page.evaluate(VIOLATIONS, place)
 
 
+HEIGHTS = """() => [document.querySelector('.remat-explorer'), ...document.querySelectorAll('.remat-explorer > *')].map(
+    (part) => [part.getAttribute('class'), part.getBoundingClientRect().height])"""
+
+
+def heights(page: Any) -> list[tuple[str, float]]:
+    """How high the explorer is, and each of its rows."""
+    return [(classes.split()[-1], height) for classes, height in page.evaluate(HEIGHTS)]
+
+
 def flawless(page: Any) -> bool:
     """Whether the page asked nobody outside for anything, and nothing failed in it."""
     assert page.leaks == []

@@ -238,7 +238,7 @@ class LastingNotebook:
         self._address = address
 
     def begin(self, *cells: str) -> Any:
-        """The page with a notebook of other cells, as if it had been opened anew: 1280 x 800, light, nothing run."""
+        """The page with a notebook of other cells, as if nobody had been there: 1280 x 800, light, nothing run."""
         self.page.set_viewport_size({"width": 1280, "height": 800})
         self.page.emulate_media(color_scheme="light", reduced_motion="no-preference")
         if self.page.evaluate(HAS_KERNEL):
@@ -246,6 +246,7 @@ class LastingNotebook:
         else:
             write_notebook(self.file, [])
             open_notebook(self.page, self._address, self.file.name)
+        self.page.evaluate("() => localStorage.removeItem('remat-explorer.more')")
         self.page.evaluate(REPLACE, code_cells(cells))
         self.page.wait_for_timeout(500)  # what widgets that are gone had still to do
         self.page.failures.clear()

@@ -222,6 +222,18 @@ def test_a_value_is_in_memory_at_the_statements_of_the_point(saved: Path, fronti
         assert f"(statements {lives[0].first} to {lives[0].last})" in page.text_content("#panel")  # of the bar
 
 
+# Presses the space bar in the matrices as soon as a stage before the last ones is shown.
+PAUSE = """() => new Promise((resolve) => {
+    const matrices = document.querySelector('.remat-matrices');
+    const watch = setInterval(() => {
+        if (matrices.dataset.stage >= 14) return;
+        clearInterval(watch);
+        matrices.dispatchEvent(new KeyboardEvent('keydown', {key: ' ', bubbles: true}));
+        resolve();
+    }, 5);
+})"""
+
+
 def test_stages_play_at_their_speed_to_the_end_begin_again_and_stop_where_asked(saved: Path, page: Any) -> None:
     open_page(page, saved, "#budget=100%&stage=2&value=0")
     bar = page.locator(".remat-stage-bar")
@@ -229,8 +241,7 @@ def test_stages_play_at_their_speed_to_the_end_begin_again_and_stop_where_asked(
     bar.get_by_label("Speed").select_option("4")
     await_attribute(page, "stage", 16)
     bar.get_by_role("button", name="Play the stages").click()  # it has stopped at the last one
-    page.wait_for_function("() => document.querySelector('.remat-matrices').dataset.stage < 14")
-    matrices(page, " ")
+    page.evaluate(PAUSE)
     bar.get_by_role("button", name="Play the stages").wait_for()
     here = stage(page)
     page.wait_for_timeout(600)  # two would have followed
