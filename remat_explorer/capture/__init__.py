@@ -76,7 +76,7 @@ from remat_explorer.capture.storages import OperationDraft, StorageDraft, Storag
 from remat_explorer.capture.trace_errors import first_line
 from remat_explorer.capture.tracing import trace
 from remat_explorer.capture.training_step import Example, TrainingStep, detached_inputs, substitute_tensors, unwrap
-from remat_explorer.capture.variables import Variable
+from remat_explorer.capture.variables import UNSET, Variable
 from remat_explorer.capture_options import CUDA, CaptureOptions, kinds_of
 from remat_explorer.entry_checks import require_arguments
 from remat_explorer.graph import Graph

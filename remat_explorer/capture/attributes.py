@@ -183,6 +183,8 @@ class AttributeReads:
     Args:
         model: whose modules have paths. Other modules are recorded while `calling`: such as a loss, or what is kept in
             a plain list.
+        variables: what the code reaches outside of modules.
+        mentioned: the names that the code mentions, which are looked at in objects that variables hold.
 
     Attributes:
         names: for each module, by its identity, a weak reference to it and the names.
@@ -195,7 +197,10 @@ class AttributeReads:
     True
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(
+        self, model: nn.Module, variables: Sequence[Variable] = (), mentioned: frozenset[str] = frozenset()
+    ) -> None:
+        self.variables, self.mentioned = variables, mentioned
         self._inside = {id(module): path for path, module in model.named_modules()}
         self._written: set[tuple[int, str]] = set()
         self._calling = False

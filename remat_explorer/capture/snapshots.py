@@ -115,17 +115,20 @@ class SnapshotTaker:
 
     Args:
         model: whose parameters, buffers and modules are known by their names.
+        names: which attributes are looked at in objects that methods are bound to; None for all.
+        everywhere: in other objects, too.
 
     >>> SnapshotTaker(nn.ReLU()).of([1, "a"]) == SnapshotTaker(nn.ReLU()).of([1, "a"])
     True
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, names: Set[str] | None = None, everywhere: bool = False) -> None:
+        self._names, self._by_name = names, everywhere
         state = [*model.named_parameters(), *model.named_buffers()]
         self._own = {id(tensor): name for name, tensor in state}
         self._paths = {id(module): path for path, module in model.named_modules()}
-        self._seen: dict[int, Snapshot] = {}
-        self._cut: dict[int, int] = {}  # the depth at which something was visited that has more than was looked into
+        self._seen: dict[tuple[int, bool], Snapshot] = {}
+        self._cut: dict[tuple[int, bool], int] = {}  # depths of what was visited and has more than was looked into
         self._cuts = 0
         self._kept: list[Any] = []  # so that no identity is used twice
         self.guards = Guards()
@@ -134,7 +137,7 @@ class SnapshotTaker:
         """The content of ``value``; ``depth`` is the number of objects that it is in."""
         if isinstance(value, PLAIN):
             return Snapshot("plain", (type(value), value))
-        place = id(value)
+        place = id(value), self._by_name
         if place not in self._seen or depth < self._cut.get(place, 0):  # nearer than before, it is looked into further
             self._kept.append(value)
             self._seen[place], cuts = Snapshot("other", Identity(value)), self._cuts  # where a container holds itself
@@ -177,12 +180,20 @@ class SnapshotTaker:
         if isinstance(value, weakref.ref):
             return Snapshot("object", type(value), (("it", self.of(value(), depth)),))
         if isinstance(value, types.MethodType):
-            return Snapshot("method", Identity(value.__func__), (("self", self.of(value.__self__, depth)),))
+            return Snapshot("method", Identity(value.__func__), (("__self__", self._owner(value.__self__, depth)),))
         if _is_open(value):
             if depth < _DEEP:
                 return self._object(value, depth)
             self._cuts += 1
         return Snapshot("other", Identity(value))
+
+    def _owner(self, value: Any, depth: int) -> Snapshot:
+        """The content of an object that a method is bound to."""
+        before, self._by_name = self._by_name, self._names is not None
+        try:
+            return self.of(value, depth)
+        finally:
+            self._by_name = before
 
     def _container(self, value: Any, base: Any, depth: int) -> Snapshot:
         if base is dict:
@@ -202,6 +213,9 @@ class SnapshotTaker:
             names = [field.name for field in dataclasses.fields(value) if hasattr(value, field.name)]
             attributes = {name: getattr(value, name) for name in names}
             self.guards.attributes += [(value, name, held) for name, held in attributes.items()]
+        elif self._by_name and self._names is not None:
+            attributes = {name: held for name, held in attributes.items() if name in self._names}
+            self.guards.slots += [(vars(value), name, held) for name, held in attributes.items()]
         else:
             self.guards.add_mapping(attributes)
         notes = _NOTES if hasattr(value, "save_pretrained") else ()

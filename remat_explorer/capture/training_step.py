@@ -165,10 +165,10 @@ class TrainingStep(nn.Module):
         self._stands_for = {**self._parameters, **self._buffers}  # type: ignore[dict-item]
         self.training = model.training
         self.returned: OutputStructure | None = None
-        self.reads = AttributeReads(model)
         self.changes: Changes = {}
         self._changes_of_inputs: Changes = {}
-        self.variables = reachable_variables(model, loss)
+        self.variables, names = reachable_variables(model, loss)
+        self.reads = AttributeReads(model, self.variables, names)
         self.surroundings: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
         self._modes: tuple[contextlib.AbstractContextManager[object], ...] = ()
         self.is_in_forward = False

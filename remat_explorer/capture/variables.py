@@ -7,8 +7,8 @@ found.
 
 from __future__ import annotations
 
+import dis
 import functools
-import opcode
 import sys
 import types
 from collections import deque
@@ -31,7 +31,7 @@ _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 _FEW = 64  # entries up to which functions and objects in a container are looked into
 _OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__slots__", "__qualname__")
 _CALLED = ("forward", "backward", "setup_context")  # by PyTorch, without their names
-_STORE_GLOBAL = opcode.opmap["STORE_GLOBAL"]
+_GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL")
 
 
 class Variable:
@@ -85,9 +85,13 @@ class Variable:
             owner.pop(name, None) if value is UNSET else owner.__setitem__(name, value)
 
 
-def reachable_variables(model: nn.Module, *called: Any) -> list[Variable]:
-    """Every variable that the code of a model, of its hooks and of what is ``called`` beside it reaches by name."""
-    return _Search(model, called).found
+def reachable_variables(model: nn.Module, *called: Any) -> tuple[list[Variable], frozenset[str]]:
+    """Every variable that the code of a model, of its hooks and of what is ``called`` beside it reaches by name.
+
+    With the names that this code mentions when it does not make objects.
+    """
+    search = _Search(model, called)
+    return search.found, frozenset(search.read)
 
 
 class _Search:
@@ -99,6 +103,7 @@ class _Search:
         self._seen: set[Any] = set()
         self._kept: list[Any] = []  # so that no identity is used twice
         self._names: dict[str, None] = {}
+        self.read: set[str] = set()
         self._classes: dict[type, None] = {}
         self._modules: dict[str, types.ModuleType] = {}
         self._waiting: list[tuple[Any, bool]] = []
@@ -225,9 +230,11 @@ class _Search:
             self.found.append(Variable(f"the attributes of the function {name}", vars(function)))
         for value in vars(function).values():
             self._look_into(value, libraries=libraries)
-        names, assigned = tuple(_names_in(function.__code__)), set(_globals_assigned_in(function.__code__))
-        for mentioned in names:
-            self._enter_global(function.__globals__, mentioned, mentioned in assigned)
+        for mentioned, is_assigned in _globals_in(function.__code__).items():
+            self._enter_global(function.__globals__, mentioned, is_assigned)
+        names = tuple(_names_in(function.__code__))
+        if function.__name__ != "__init__":
+            self.read.update(names)
         self._mention(names)
 
     def _enter_global(self, space: dict[str, Any], name: str, is_assigned: bool = False) -> None:
@@ -254,12 +261,18 @@ def _names_in(code: types.CodeType) -> Iterator[str]:
             yield from _names_in(constant)
 
 
-def _globals_assigned_in(code: types.CodeType) -> Iterator[str]:
-    pairs = zip(code.co_code[::2], code.co_code[1::2], strict=False)
-    yield from (code.co_names[at] for made, at in pairs if made == _STORE_GLOBAL and at < len(code.co_names))
+@functools.lru_cache(10_000)
+def _globals_in(code: types.CodeType) -> dict[str, bool]:
+    """The global variables that code reads or writes, and whether it writes them."""
+    found: dict[str, bool] = {}
+    for step in dis.get_instructions(code):
+        if step.opname in _GLOBAL:
+            found[step.argval] = found.get(step.argval, False) or step.opname == "STORE_GLOBAL"
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _globals_assigned_in(constant)
+            for name, is_assigned in _globals_in(constant).items():
+                found[name] = found.get(name, False) or is_assigned
+    return found
 
 
 @functools.cache

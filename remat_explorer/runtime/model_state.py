@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import types
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +16,7 @@ from remat_explorer.capture import (
     MISSING,
     PLAIN,
     REGISTRIES,
+    UNSET,
     AttributeReads,
     Loss,
     Place,
@@ -25,6 +27,7 @@ from remat_explorer.errors import ExecutionError
 
 _ELSEWHERE = Snapshot("defined by the class", None)
 _TENSOR = Snapshot("a parameter or buffer", None)
+_CALLED = (types.FunctionType, types.BuiltinFunctionType, type, nn.Module)
 CLASS = "__class__"
 LOSS = -1
 
@@ -46,7 +49,7 @@ class ModelState:
         loss: Loss | None = None,
     ) -> None:
         self._model, self._reads, self._settled, self._loss = model, reads, settled, loss
-        contents = SnapshotTaker(model)
+        contents = SnapshotTaker(model, reads.mentioned)
         self._guards = contents.guards
         self.attributes: dict[tuple[Any, str], Snapshot] = {}
         self.kinds: dict[Any, str] = {}
@@ -61,6 +64,11 @@ class ModelState:
                 self.attributes[place, name] = self._content_of(contents, module, name, isinstance(place, str))
         self.kinds[LOSS] = type(loss).__name__
         self.attributes[LOSS, "loss"] = contents.of(loss)
+        around = SnapshotTaker(model, reads.mentioned, everywhere=True)
+        self._variables = [(variable, variable.get()) for variable in reads.variables]
+        self._around = around.guards
+        for variable, value in self._variables:
+            self.attributes[variable, variable.words] = ABSENT if value is UNSET else _readable(around.of(value))
         self._tensors = list(_registered(model))
         first: dict[int, str] = {}
         for name, _, _, tensor in self._tensors:
@@ -99,6 +107,8 @@ class ModelState:
     def _is_untouched(self) -> bool:
         return (
             self._guards.hold()
+            and self._around.hold()
+            and not any(variable.get() is not value for variable, value in self._variables)
             and not any(registry.get(name) is not tensor for _, registry, name, tensor in self._tensors)
             and [_layout(tensor) for _, _, _, tensor in self._tensors] == self._layouts
         )
@@ -219,6 +229,15 @@ def _registered(model: nn.Module) -> Iterator[tuple[str, dict[str, Any], str, to
 
 def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.requires_grad, tensor.dtype, tensor.device, tensor.shape, tensor.stride()
+
+
+def _readable(content: Snapshot) -> Snapshot:
+    """Without the identity of objects, of which code reads only attributes; functions and modules are called."""
+    if content.items:
+        return Snapshot(content.kind, content.value, tuple((key, _readable(item)) for key, item in content.items))
+    if content.kind != "other" or isinstance(getattr(content.value, "value", None), _CALLED):
+        return content
+    return Snapshot("other", None)
 
 
 def _are_caches(then: Snapshot, now: Snapshot) -> bool:

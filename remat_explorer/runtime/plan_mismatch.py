@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from remat_explorer.capture import HOOKS, FunctionSnapshot, Identity, Snapshot, TensorPlaceholder
+from remat_explorer.capture import HOOKS, FunctionSnapshot, Identity, Snapshot, TensorPlaceholder, Variable
 from remat_explorer.runtime.call_signature import Layout, Signature, serves_leaf
 from remat_explorer.runtime.model_state import CLASS, ModelState
 
@@ -140,21 +140,32 @@ def _of_attribute(planned: ModelState, place: Any, name: str, then: Snapshot, no
         return text, f"Call train() and eval() before rematerialize as they shall be in training, or {ANEW}"
     if name in HOOKS:
         return _of_hooks(name, module, then, now, before)
+    if isinstance(place, Variable):
+        path, old, new = innermost_difference("", then, now)
+        return _of_value(f"{name}, at {path.removeprefix('.')}," if path else name, old, new)
     path, old, new = innermost_difference(name, then, now)
     if then.kind == now.kind == "module":
         return f"{path} of {module} is another module than the one that the plan was made with", before
+    return _of_value(f"the attribute {path} of {module}", old, new)
+
+
+def _of_value(what: str, old: Snapshot, new: Snapshot) -> Words:
     described, planned_as = describe(new), describe(old)
     advice = f"Set it before rematerialize, or {ANEW} for each value"
     if described != planned_as:
-        return f"the attribute {path} of {module} is {described}, but the plan was made for {planned_as}", advice
+        return f"{what} is {described}, but the plan was made for {planned_as}", advice
     if old.kind == new.kind == "tensor" and old.value.tensor is new.value.tensor:
-        return f"the attribute {path} of {module}, {described}, was written to since the plan was made", advice
-    return f"the attribute {path} of {module} is another one than when the plan was made: {described}", advice
+        return f"{what}, {described}, was written to since the plan was made", advice
+    return f"{what} is another one than when the plan was made: {described}", advice
 
 
 def _of_hooks(name: str, module: str, then: Snapshot, now: Snapshot, before: str) -> Words:
     kind = name.strip("_").removesuffix("s").replace("_", " ")
     old, new = ([content for _, content in hooks.items] for hooks in (then, now))
+    for hook, other in zip(old, new, strict=False):
+        path, one, two = innermost_difference(describe(hook), hook, other)
+        if path != describe(hook):
+            return _of_value(f"{path} of the {kind} of {module}", one, two)
     added = next((hook for hook in new if hook not in old), None)
     if added is not None:
         return f"the {kind} {describe(added)} of {module} was registered after the plan was made", before
@@ -165,12 +176,13 @@ def _of_hooks(name: str, module: str, then: Snapshot, now: Snapshot, before: str
 
 def innermost_difference(path: str, old: Snapshot, new: Snapshot) -> tuple[str, Snapshot, Snapshot]:
     """The first part in which two contents differ, such as a field of a configuration, by its path."""
-    if old.kind == new.kind and old.kind in ("container", "object") and old.value is new.value:
+    is_alike = old.value is new.value or (old.kind == "method" and old.value == new.value)
+    if old.kind == new.kind and old.kind in ("container", "object", "method") and is_alike:
         then, now = dict(old.items), dict(new.items)
         missing = Snapshot("absent", None)
         for key in [*then, *(key for key in now if key not in then)]:
             if then.get(key, missing) != now.get(key, missing):
-                place = f"{path}.{key}" if old.kind == "object" else f"{path}[{key!r}]"
+                place = f"{path}[{key!r}]" if old.kind == "container" else f"{path}.{key}"
                 return innermost_difference(place, then.get(key, missing), now.get(key, missing))
     return path, old, new
 
@@ -192,7 +204,7 @@ def describe(content: Snapshot) -> str:
     if content.kind == "array":
         return f"an array of {value[0]} of shape {list(value[1])}"
     if content.kind in ("container", "object"):
-        return f"a {_kind(value)} of {len(content.items)}"
+        return f"a {_kind(value)} of {len(content.items if isinstance(value, type) else value[1])}"
     if content.kind == "absent":
         return "not there"
     if isinstance(value, Identity | FunctionSnapshot):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -296,6 +298,85 @@ def test_what_a_loss_reads_and_an_attribute_of_the_class_are_noticed():
         with pytest.raises(ExecutionError, match=f"attribute {words}"):
             trained(X)
         become(name, was)(one)
+
+
+SCALE = 1.0
+ACTIVATION: Any = torch.relu
+TABLE = {"scale": 1.0, "offset": np.zeros(4, np.float32), "names": {"x"}, "of": [torch.relu]}
+
+
+class Config:
+    scale = 1.0
+
+
+class Trainer:
+    """What people write around a model: its hook reads one attribute, the loop changes others."""
+
+    def __init__(self) -> None:
+        self.scale, self.steps, self.losses = 1.0, 0, list[float]()
+
+    def hook(self, module: nn.Module, args: Any, output: torch.Tensor) -> torch.Tensor:
+        return output * self.scale
+
+    @property
+    def twice(self) -> float:
+        return 2 * self.scale
+
+
+TRAINER = Trainer()
+SPACE = globals()
+READS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Any, Any, str]] = {
+    "a global variable": (lambda y: y * SCALE, SPACE, "SCALE", r"global variable 'SCALE' is 2.0, .* made for 1.0. Set"),
+    "a function": (lambda y: ACTIVATION(y), SPACE, "ACTIVATION", "variable 'ACTIVATION' is 2.0, .* made for relu"),
+    "an entry": (lambda y: y * TABLE["scale"], TABLE, "scale", r"'TABLE', at \['scale'\], is 2.0, .* made for 1.0"),
+    "an array": (lambda y: y + torch.from_numpy(TABLE["offset"].copy()), TABLE["offset"], 1, "an array of <f4"),
+    "a set": (lambda y: -y if "x" in TABLE["names"] else y, TABLE, "names", r"\['names'\], is 2.0, .* a set of 1"),
+    "a function in a list": (lambda y: TABLE["of"][0](y), TABLE["of"], 0, r"\['of'\]\[0\], is 2.0, .* for relu"),
+    "an attribute of a class": (lambda y: y * Config.scale, Config, "scale", "'scale' of the class Config is 2.0"),
+    "an attribute of an object": (lambda y: y * TRAINER.scale, TRAINER, "scale", "'TRAINER', at scale, is 2.0"),
+    "a property of an object": (lambda y: y * TRAINER.twice, TRAINER, "scale", "'TRAINER', at scale, is 2.0"),
+}
+
+
+@contextmanager
+def exchanged(owner: Any, key: Any) -> Iterator[None]:
+    """2.0 is there meanwhile."""
+    space = vars(owner) if isinstance(owner, Trainer) else owner
+    before = space.__dict__[key] if isinstance(space, type) else space[key]
+    put = partial(setattr, space) if isinstance(space, type) else space.__setitem__
+    put(key, 2.0)
+    yield
+    put(key, before)
+
+
+@pytest.mark.parametrize("name", READS)
+def test_what_forward_reads_around_the_model_must_not_change_without_a_word(name):
+    read, owner, key, words = READS[name]
+    x = torch.ones(2, 6)
+    trained = planned(Made(lambda self, x: read(self.layer(x)).square().mean(), layer=nn.Linear(6, 4)), x)
+    trained(x).backward()
+    with exchanged(owner, key), pytest.raises(ExecutionError, match=words):
+        trained(x)
+    trained(x).backward()  # as it was
+
+
+def test_what_a_loop_changes_in_an_object_whose_hook_reads_something_else_is_no_error():
+    trainer, model = Trainer(), nn.Sequential(nn.Linear(6, 6), nn.ReLU())
+    model[0].register_forward_hook(trainer.hook)
+    trained = planned(model, torch.ones(2, 6))
+    for _ in range(2):
+        assert_like_plain(trained, torch.ones(2, 6))
+        trainer.steps += 1
+        trainer.losses.append(0.5)
+    trainer.scale = 3.0
+    with pytest.raises(ExecutionError, match=r"hook.__self__.scale of the forward hook of '0' \(Linear\) is 3.0"):
+        trained(torch.ones(2, 6))
+
+
+def test_a_global_variable_with_the_name_of_an_attribute_is_another(monkeypatch):
+    trained = planned(Made(lambda self, x: self.TRAINER(x), TRAINER=nn.Linear(6, 4)), torch.ones(2, 6))
+    monkeypatch.setitem(SPACE, "TRAINER", None)
+    assert_like_plain(trained, torch.ones(2, 6))
 
 
 def test_parameters_that_are_none_of_the_models_are_refused():
