@@ -13,6 +13,7 @@ from .fit import fit as fit
 from .graph import Graph as Graph
 from .instances import linear as linear
 from .offload import Transfers as Transfers
+from .offload import TransferSolution as TransferSolution
 from .plan import Plan as Plan
 from .report import report as report
 from .runtime import measure as measure

@@ -24,6 +24,7 @@ BYTE_UNITS = {
     "TIB": 2**40,
 }
 _QUANTITY = re.compile(r"((?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*|%|%\s+of\s+the\s+way)")
+_RATE = re.compile(r"((?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)\s*/\s*s")
 _HINT = 'write bytes as a number, or with a unit: 1073741824, "1.5 GiB", "800 MB"'
 
 
@@ -48,6 +49,36 @@ def parse_bytes(text: str | int | float) -> int:
     if not match or match[2].upper() not in BYTE_UNITS:
         raise QuantityError(f"{shown(text)} is not a number of bytes; {_HINT}")
     return _whole_bytes(float(match[1]) * BYTE_UNITS[match[2].upper()], text)
+
+
+def parse_rate(text: str) -> float:
+    """Bytes per second of ``text``, which may be less than one.
+
+    Raises:
+        QuantityError: if ``text`` is none.
+
+    >>> parse_rate("25 GB/s"), parse_rate("0.5 B/s")
+    (25000000000.0, 0.5)
+    """
+    found = _RATE.fullmatch(text.strip())
+    if found is None or found[2].upper() not in BYTE_UNITS:
+        raise QuantityError(f'{shown(text)} is no bandwidth; write "25 GB/s"')
+    rate = float(found[1]) * BYTE_UNITS[found[2].upper()]
+    if not rate <= MOST_BYTES:
+        raise QuantityError(f"{shown(text)} is more than {format_bytes(MOST_BYTES)} per second; give less")
+    return rate
+
+
+def format_rate(rate: float) -> str:
+    """Bytes per second as `parse_rate` reads them.
+
+    >>> format_rate(25e9), format_rate(2.5e6), format_rate(0.5)
+    ('25 GB/s', '2.5 MB/s', '0.5 B/s')
+    """
+    if math.isinf(rate):
+        return "∞ GB/s"
+    size, unit = next(((10**p, u) for p, u in ((9, "GB"), (6, "MB"), (3, "KB")) if rate >= 10**p), (1, "B"))
+    return f"{rate / size:.4g} {unit}/s"
 
 
 def parse_budget(text: str | int | float, checkpoint_all_peak: int, smallest: Callable[[], int] | None = None) -> int:

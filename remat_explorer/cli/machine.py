@@ -27,7 +27,7 @@ from remat_explorer.free_memory import free_bytes
 from remat_explorer.lab import open_lab
 from remat_explorer.model_source import is_model_file
 from remat_explorer.permissions import Permissions
-from remat_explorer.quantities import format_bytes, format_seconds
+from remat_explorer.quantities import format_bytes, format_rate, format_seconds
 from remat_explorer.solvers import BACKENDS, cores
 
 
@@ -341,6 +341,19 @@ def _gpu(index: int) -> Facts:
     }
 
 
+def _copies() -> Facts:
+    import torch
+
+    gpus = [f"cuda:{k}" for k in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    return {device: ask(_copy_speeds, device) for device in ("cpu", *gpus)}
+
+
+def _copy_speeds(device: str) -> Facts:
+    from remat_explorer.cli.copy_speeds import measure_copies
+
+    return measure_copies(device)
+
+
 def _solvers() -> Facts:
     return {name: ask(_solver, name) for name in BACKENDS}
 
@@ -399,6 +412,7 @@ QUESTIONS: Mapping[str, Callable[[], Facts]] = {
     "versions": _versions,
     "machine": _machine,
     "devices": _devices,
+    "copies": _copies,
     "solvers": _solvers,
     "cache": _cache,
     "search": _search,
@@ -424,6 +438,8 @@ def _words(facts: Any) -> str:
         name = key.replace("_", " ")
         if key.endswith("_bytes"):
             parts.append(f"{name.removesuffix(' bytes')}: {format_bytes(fact)}")
+        elif key.endswith("_per_second"):
+            parts.append(f"{name.removesuffix(' per second')}: {format_rate(fact)}")
         elif isinstance(fact, bool):
             parts.append(f"{name}: {'yes' if fact else 'no'}")
         else:

@@ -194,6 +194,13 @@ def solver_options(*children: argparse.ArgumentParser) -> None:
         child.add_argument("--no-cache", action="store_true", help="solve anew, and keep no answer for the next time")
 
 
+def transfer_options(*children: argparse.ArgumentParser) -> None:
+    for child in children:
+        rate = 'also copy values to the host: "25 GB/s", "25 GB/s out, 20 GB/s back", or a link: pcie4, nvme, …'
+        child.add_argument("--offload", metavar="BANDWIDTH", help=rate)
+        child.add_argument("--host-memory", metavar="BYTES", help="the host's room for copies (default: any)")
+
+
 def sweep_options(child: argparse.ArgumentParser) -> None:
     child.add_argument("-o", "--output", metavar="SWEEP.json", help="write the points with their schedules")
     child.add_argument("--budgets", default="12", help='how many, or a list: "smallest,40%% of the way" (default: 12)')

@@ -27,6 +27,7 @@ from remat_explorer.cli.options import (
     run_options,
     solver_options,
     sweep_options,
+    transfer_options,
 )
 from remat_explorer.cli.output import BAD_INPUT
 from remat_explorer.cli.solving import ablation, solve, sweep
@@ -45,6 +46,7 @@ EXAMPLES = """examples:
   remat-explorer solve unet --budget "8 GiB"
   remat-explorer solve chain --budget 60% --strategy checkmate-ilp --solver cbc --time-limit 120
   remat-explorer solve vgg16.json --budget 80% --strategy pytorch-budget --option activation_memory_budget=0.4
+  remat-explorer solve vgg16.json --budget 80% --offload "25 GB/s" --time-limit 20 -o plan.json
   remat-explorer solve residual_net --implementations exact --budget 60%
   remat-explorer sweep vgg16.json --budgets "smallest,40% of the way,100%" --time-limit 20 -o curve.json
   remat-explorer ablation segnet --batch 4 --image 128 --budgets "80%,65%" --kinds masks,pooling --time-limit 30
@@ -151,6 +153,7 @@ def make_parser() -> argparse.ArgumentParser:
         child.set_defaults(implementations=None)
     to_advise.set_defaults(contract=False)  # each call of PyTorch is an operation, which may be saved
     solver_options(to_solve, to_advise, to_run, to_report)
+    transfer_options(to_solve)
     for child in (to_solve, to_run):
         child.add_argument("-o", "--output", metavar="SOLUTION.json", help="write the schedule")
     to_advise.add_argument("-o", "--output", metavar="POLICY.json", help="write the policy")

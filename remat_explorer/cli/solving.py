@@ -22,16 +22,17 @@ from remat_explorer.cli.output import (
     written_to,
 )
 from remat_explorer.cli.terminal import complain
-from remat_explorer.cli.watching import Watched, watch
+from remat_explorer.cli.watching import TICK, Watched, progress_line, watch
 from remat_explorer.documents import write_text
-from remat_explorer.errors import FileError, SolutionError
+from remat_explorer.errors import FileError, SolutionError, SolverError
 from remat_explorer.graph import Graph, cost_unit
 from remat_explorer.plain_text import one_line
-from remat_explorer.quantities import SMALLEST, exact_bytes, format_seconds, format_share
-from remat_explorer.solvers import Status, default_strategy
+from remat_explorer.quantities import SMALLEST, exact_bytes, format_bytes, format_seconds, format_share, parse_bytes
+from remat_explorer.solvers import REQUESTED, TRANSFER_STRATEGIES, Status, default_strategy
 
 if TYPE_CHECKING:
-    from remat_explorer.solvers import Ablation, Frontier, MinimumBudget, Solution, SweepProgress
+    from remat_explorer.offload import TransferSolution
+    from remat_explorer.solvers import Ablation, Frontier, MinimumBudget, Progress, Solution, SweepProgress
 
 
 def solve(options: argparse.Namespace) -> int:
@@ -41,6 +42,8 @@ def solve(options: argparse.Namespace) -> int:
     from remat_explorer.solvers import RESERVED
 
     require_outputs(options)
+    if options.offload is not None or options.host_memory is not None or options.strategy in TRANSFER_STRATEGIES:
+        return _solve_with_transfers(options)
     watched = solved(options, find_graph(options))
     solution = watched.solution
     if solution.schedule is None and watched.interrupted:
@@ -160,6 +163,109 @@ def without_matrices(solution: Solution) -> dict[str, Any]:
     return {key: entry for key, entry in solution.to_document().items() if key not in ("format", "version", "R", "S")}
 
 
+def _solve_with_transfers(options: argparse.Namespace) -> int:
+    """`solve`, where values may also be sent to the host; Ctrl-C ends it with the best plan so far."""
+    transfers = _read_transfers(options)
+    graph, budget, strategy = find_graph(options), options.budget, options.strategy or "offload"
+    stopped, latest = threading.Event(), list["Progress"]()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(
+            rx.solve,
+            graph,
+            budget,
+            strategy,
+            options.time_limit,
+            options.solver,
+            options.threads,
+            on_progress=latest.append,
+            cancelled=stopped.is_set,
+            cache=not options.no_cache,
+            transfers=transfers,
+        )
+        try:
+            while not wait([running], TICK).done:
+                seconds = latest[-1].seconds if latest else 0.0
+                say(options, progress_line(seconds, options.time_limit, latest[-1] if latest else None, graph))
+        except KeyboardInterrupt:
+            stopped.set()
+            say(options, "stopping")
+        solution = running.result()
+    say(options, "")
+    if solution.plan is None:
+        return report_interrupted() if stopped.is_set() else _report_without_plan(options, solution)
+    lines = [str(solution), *_lines_of(solution)]
+    if stopped.is_set():
+        lines.append("interrupted: this is the best plan found until then")
+    elif solution.limit:
+        lines.append(f"ended by {solution.limit}")
+    if options.output:
+        lines.append(written_to(solution.save(options.output)))
+    put(options, _without_plan(solution) | {"interrupted": stopped.is_set()}, "\n".join(lines))
+    return DONE if solution.status is Status.OPTIMAL else NOT_IN_TIME
+
+
+def _read_transfers(options: argparse.Namespace) -> rx.Transfers:
+    """What ``--offload`` and ``--host-memory`` say.
+
+    Raises:
+        QuantityError: if they cannot be read.
+        SolverError: if one is missing, or another option does not go with them.
+    """
+    example = '--offload "25 GB/s"; doctor says what this machine reaches'
+    if options.offload is None:
+        given = (
+            f"--strategy {options.strategy}" if options.host_memory is None else f"--host-memory {options.host_memory}"
+        )
+        raise SolverError(f"{given} needs a bandwidth, such as {example}")
+    if (options.strategy or "offload") not in TRANSFER_STRATEGIES:
+        names = " or ".join(TRANSFER_STRATEGIES)
+        raise SolverError(f"--strategy {options.strategy} sends nothing: with --offload, give {names}, or none")
+    if options.budget_means != REQUESTED or options.strategy_options:
+        given = f"--budget-means {options.budget_means}" if options.budget_means != REQUESTED else "--option"
+        raise SolverError(f"{given} does not go with --offload")
+    return rx.Transfers.of(options.offload, None if options.host_memory is None else parse_bytes(options.host_memory))
+
+
+def _lines_of(solution: TransferSolution) -> list[str]:
+    """What a plan takes, and where these numbers come from."""
+    plan, unit = solution.plan, cost_unit(solution.graph)
+    assert plan is not None
+    bound = "" if solution.lower_bound is None else f", lower bound {solution.lower_bound:.6g}{unit}"
+    waits = f"{max(0.0, plan.makespan - plan.computing):.6g}{unit}"
+    return [
+        f"makespan {plan.makespan:.6g}{unit}{bound}, of which {waits} waits for copies",
+        f"peak {exact_bytes(plan.peak)}, sent {exact_bytes(plan.sent_bytes)}, on the host at most "
+        f"{exact_bytes(plan.host_peak)}",
+        f"times are predicted, for {solution.transfers.describe()}; nothing was measured",
+    ]
+
+
+def _report_without_plan(options: argparse.Namespace, solution: TransferSolution) -> int:
+    """Say what forbids the budget, or that no plan was found, and a command that finds one."""
+    from remat_explorer.solvers import largest_operation
+
+    k, least = largest_operation(solution.graph)
+    lines, budget = [str(solution)], format_bytes(solution.budget)
+    if solution.budget < least:
+        name = solution.graph.operations[k].name
+        lines.append(f"{budget} is too little for any plan: the operation {name!r} alone needs {exact_bytes(least)}")
+    elif solution.status is Status.INFEASIBLE:
+        lines.append(f"it is proven that no plan of this strategy fits into {budget}")
+    given = {"--budget": reachable_budget(options.budget)}
+    if not TRANSFER_STRATEGIES[solution.strategy].recomputes:
+        given |= {"--strategy": "offload"}
+    lines.append(f"to go on, type: {retyped(options, given)}")
+    put(options, _without_plan(solution) | {"interrupted": False, "largest_operation": least}, "\n".join(lines))
+    return INFEASIBLE if solution.status is Status.INFEASIBLE else NOT_IN_TIME
+
+
+def _without_plan(solution: TransferSolution) -> dict[str, Any]:
+    """The file without its statements, with what follows from them."""
+    plan = solution.plan
+    found = {} if plan is None else {"sent_bytes": plan.sent_bytes, "computing": plan.computing}
+    return {key: e for key, e in solution.to_document().items() if key not in ("format", "version", "plan")} | found
+
+
 def sweep(options: argparse.Namespace) -> int:
     """Sweep, print the points as a table, and write them where that was asked for.
 
@@ -229,9 +335,6 @@ def _print_sweep(options: argparse.Namespace, frontier: Frontier, interrupted: b
 def _describe(progress: SweepProgress) -> str:
     gap = "" if progress.widest_gap is None else f", widest gap {format_share(progress.widest_gap)}"
     return f"{progress.done} of {progress.points} points{gap}, {format_seconds(progress.seconds)}"
-
-
-TICK = 0.1  # seconds between two looks at whether it is done, and at Ctrl-C
 
 
 def ablation(options: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from remat_explorer.documents import require_keys
 from remat_explorer.entry_checks import require_bytes, require_number
 from remat_explorer.errors import QuantityError, SolutionError, shown
-from remat_explorer.quantities import MOST_COST, format_bytes, parse_bytes
+from remat_explorer.quantities import MOST_COST, format_bytes, format_rate, format_seconds, parse_rate
 
 
 def _pcie(gigatransfers: float) -> float:
@@ -27,7 +27,10 @@ LINKS: dict[str, tuple[float, float, bool, str]] = {
 }
 """Bytes per second out and back, whether both ways work at once, and where that is published: peaks, all of them."""
 
-_RATE = re.compile(r"(.*\S)\s*/\s*s", re.IGNORECASE)
+_RATE = re.compile(r"(.*/\s*s)(?:\s+(out|back|out and back))?", re.IGNORECASE)
+_LATENCY = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*(s|ms|us|µs)\s+a copy", re.IGNORECASE)
+_PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "µs": 1e6}
+_ONE_WAY = "one way at a time"
 
 
 @dataclass(frozen=True)
@@ -69,35 +72,29 @@ class Transfers:
 
     @staticmethod
     def of(given: str | float | Transfers, host_bytes: int | None = None) -> Transfers:
-        """The transfers that a person names: a rate for both ways, or one of `LINKS`.
+        """The transfers that a person names: one of `LINKS`, a rate for both ways, or what `describe` writes.
+
+        Parts of a text stand between commas: "25 GB/s", or "25 GB/s out" and "20 GB/s back"; "10 us a copy", the
+        latency; "one way at a time", for an engine that copies both ways.
 
         Raises:
-            QuantityError: if it is neither.
+            QuantityError: if it is none of these.
 
         >>> Transfers.of("25 GB/s")
         Transfers(out=25000000000.0, back=25000000000.0, latency=0.0, host_bytes=None, duplex=True)
+        >>> Transfers.of("25 GB/s out, 20 GB/s back, 10 us a copy, one way at a time")
+        Transfers(out=25000000000.0, back=20000000000.0, latency=1e-05, host_bytes=None, duplex=False)
         >>> round(Transfers.of("pcie4").out / 1e9, 1), Transfers.of("nvme").duplex
         (31.5, False)
         >>> Transfers.of("fast")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
             ...
-        remat_explorer.errors.QuantityError: 'fast' is no bandwidth; write "25 GB/s" or one of: nvlink-c2c, nvme, ...
+        remat_explorer.errors.QuantityError: 'fast' is no bandwidth; write "25 GB/s", "25 GB/s out, 20 GB/s back", or...
         """
         if isinstance(given, Transfers):
             return given
         if isinstance(given, str):
-            if given.strip().lower() in LINKS:
-                out, back, duplex, _ = LINKS[given.strip().lower()]
-                return Transfers(out, back, host_bytes=host_bytes, duplex=duplex)
-            match = _RATE.fullmatch(given.strip())
-            try:
-                if match is None:
-                    raise QuantityError("")
-                rate = float(parse_bytes(match[1]))
-            except QuantityError:
-                names = ", ".join(sorted(LINKS))
-                raise QuantityError(f'{shown(given)} is no bandwidth; write "25 GB/s" or one of: {names}') from None
-            return Transfers(rate, rate, host_bytes=host_bytes)
+            return _parsed(given, host_bytes)
         return Transfers(given, given, host_bytes=host_bytes)
 
     @property
@@ -117,13 +114,13 @@ class Transfers:
         """In words.
 
         >>> Transfers(25e9, 25e9, 1e-5).describe()
-        '25 GB/s out and back, 1e-05 s a copy'
+        '25 GB/s out and back, 10 µs a copy'
         """
-        ways = [f"{rate / 1e9:g} GB/s {way}" for rate, way in ((self.out, "out"), (self.back, "back"))]
-        text = f"{self.out / 1e9:g} GB/s out and back" if self.out == self.back else ", ".join(ways)
-        text += f", {self.latency:g} s a copy" if self.latency else ""
+        ways = [f"{format_rate(rate)} {way}" for rate, way in ((self.out, "out"), (self.back, "back"))]
+        text = f"{format_rate(self.out)} out and back" if self.out == self.back else ", ".join(ways)
+        text += f", {format_seconds(self.latency)} a copy" if self.latency else ""
         text += f", {format_bytes(self.host_bytes)} of host memory" if self.host_bytes is not None else ""
-        return text + ("" if self.duplex else ", one way at a time")
+        return text + ("" if self.duplex else f", {_ONE_WAY}")
 
     def to_document(self) -> dict[str, Any]:
         """As a JSON object; an infinite bandwidth is null."""
@@ -151,3 +148,39 @@ class Transfers:
 
 def _quotient(size: int, rate: float) -> float:
     return size / rate if rate > 0 else math.inf
+
+
+def _parsed(text: str, host_bytes: int | None) -> Transfers:
+    """The transfers that a text names."""
+    rates: dict[str, float] = {}
+    latency, duplex = 0.0, True
+    for part in map(str.strip, text.split(",")):
+        if part.lower() in LINKS:
+            rates["out"], rates["back"], duplex = LINKS[part.lower()][:3]
+        elif part.lower() == _ONE_WAY:
+            duplex = False
+        elif found := _LATENCY.fullmatch(part):
+            latency = float(found[1]) / _PER_SECOND[found[2].lower()]
+        else:
+            rates |= dict.fromkeys(*_rate(part, text))
+    missing = [way for way in ("out", "back") if way not in rates]
+    if missing:
+        raise QuantityError(f"{shown(text)} says no bandwidth of the way {' and '.join(missing)}; {_hint()}")
+    return Transfers(**rates, latency=latency, host_bytes=host_bytes, duplex=duplex)
+
+
+def _rate(part: str, text: str) -> tuple[tuple[str, ...], float]:
+    """The ways that a part of a text is about, and their bytes per second."""
+    try:
+        if (match := _RATE.fullmatch(part)) is None:
+            raise QuantityError("")
+        rate = parse_rate(match[1])
+    except QuantityError:
+        quoted = shown(text) if part == text.strip() else f"{shown(part)} of {shown(text)}"
+        raise QuantityError(f"{quoted} is no bandwidth; {_hint()}") from None
+    way = (match[2] or "out and back").lower()
+    return tuple(way.split(" and ")), rate
+
+
+def _hint() -> str:
+    return f'write "25 GB/s", "25 GB/s out, 20 GB/s back", or one of: {", ".join(sorted(LINKS))}'

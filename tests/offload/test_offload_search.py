@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,10 @@ from remat_explorer.plan import Plan
 from remat_explorer.solvers import largest_operation
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.offload import offload_search
 from remat_explorer.solvers.offload.half_stages import half_stage_bound
 from remat_explorer.solvers.offload.transfer_moments import transfer_moments_bound
+from remat_explorer.solvers.search.renewal_search import Renewals
 from remat_explorer.solvers.search.renewals import Copies, one_by_one
 from tests.offload.small_graphs import Instance, instances
 
@@ -130,6 +133,30 @@ def test_the_answer_is_no_worse_than_recomputation_or_sending_alone(seed: int) -
         assert both.cost <= min(costs) * (1 + 1e-9)
     if sent.plan is not None:
         assert sent.plan.computing == pytest.approx(graph.total_cost)
+
+
+@pytest.mark.parametrize("seed", [45, 64])
+def test_the_plan_does_not_depend_on_how_fast_anything_is(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However late the bound comes, and however long moves take: they are counted, and so is their heat."""
+    graph, go_on = drawn_graph(seed, 12), Renewals.go_on
+    budget, plans = largest_operation(graph)[1] + seed % 3, []
+    for delay in (0.0, 0.02):
+
+        def late(*arguments: Any, delay: float = delay) -> float:
+            time.sleep(20 * delay)
+            return half_stage_bound(*arguments)
+
+        def slow(*arguments: Any, delay: float = delay) -> None:
+            time.sleep(delay)
+            go_on(*arguments)
+
+        monkeypatch.setattr(offload_search, "half_stage_bound", late)
+        monkeypatch.setattr(Renewals, "go_on", slow)
+        solution = rx.solve(graph, budget, "offload", 60.0, transfers=Transfers(0.7, 0.9, 0.1))
+        assert solution.plan is not None
+        assert solution.plan.sent_bytes > 0
+        plans.append(solution.plan.statements)
+    assert plans[0] == plans[1]
 
 
 def test_the_plan_of_a_network_is_checked_and_better_than_recomputation_alone() -> None:

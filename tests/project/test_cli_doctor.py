@@ -16,6 +16,7 @@ import remat_explorer as rx
 from remat_explorer.cli import machine as module
 from remat_explorer.cli import main
 from remat_explorer.cli.machine import NEEDED, PACKAGES
+from remat_explorer.offload import Transfers
 from remat_explorer.solvers import BACKENDS
 from remat_explorer.solvers.search import compilation
 from tests.project.pages import page
@@ -42,6 +43,11 @@ def test_everything_that_is_needed_is_here_and_the_object_says_what(answers: dic
     assert answers["versions"]["remat-explorer"] == rx.__version__
     assert answers["versions"]["torch"] == importlib.metadata.version("torch")
     assert answers["devices"]["cpu"]["free_bytes"] <= answers["devices"]["cpu"]["total_bytes"]
+    copies = answers["copies"]["cpu"]
+    assert all(copies[f"{way}_per_second"] > 1e6 for way in ("out", "back", "out_beside_computing"))
+    named = Transfers.of(copies["option"].removeprefix('--offload "').removesuffix('"'))
+    assert named.out == pytest.approx(copies["out_beside_computing_per_second"], rel=1e-3)
+    assert named.back == pytest.approx(copies["back_beside_computing_per_second"], rel=1e-3)
     assert answers["solvers"]["highs"] == answers["solvers"]["cbc"] == {"loads": True}
     assert set(answers["solvers"]) == set(BACKENDS)
     assert answers["search"]["compiled"]["ahead"] == compilation.is_compiled()
@@ -108,6 +114,8 @@ def test_a_gpu_is_there_with_its_memory_and_capability(answers: dict[str, Any]) 
     assert first["name"] == torch.cuda.get_device_name(0)
     assert 0 < first["free_bytes"] <= first["total_bytes"]
     assert first["cuda"] == torch.version.cuda
+    copies = answers["copies"]["cuda:0"]
+    assert all(1e8 < copies[f"{way}_per_second"] < 1e12 for way in ("out", "back"))
 
 
 def test_asking_makes_no_folder(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:

@@ -87,7 +87,17 @@ def shared_options(found: dict[str, str]) -> dict[str, list[str]]:
     rows = re.findall(
         r"^\| `(--[\w-]+)`(?:, `-\w`)? \| ([^|]+) \|", found["Options that several commands share"], re.MULTILINE
     )
-    return {option: where.split(", ") for option, where in rows}
+    text = found["Options that several commands share"]
+    everything = re.split(", | and ", re.findall(r"\*all\* are ([^.]+)\.", text)[0])
+    return {option: named_commands(where, everything) for option, where in rows}
+
+
+def named_commands(where: str, everything: list[str]) -> list[str]:
+    """Of "all but run and report, doctor" the names."""
+    if (found := re.match(r"all(?: but ([\w-]+)(?: and ([\w-]+))?)?(?:, |$)", where)) is None:
+        return where.split(", ")
+    rest = where[found.end() :]
+    return [name for name in everything if name not in found.groups()] + (rest.split(", ") if rest else [])
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -4,9 +4,10 @@
    `optimal` answers.
 2. `offload` begins with the schedule that `optimal` finds in a part of the time. It, plans that only send, and plans
    that do both are starts of the local search over renewals (`renewals`, `renewal_search`).
-3. The local search cools down several times, each time from the best plan of a start or of all.
-4. Beside it, bounds in the order of their price: computing once; a few moments with transfers (`transfer_moments`);
-   of small graphs the integer program of half stages (`half_stages`).
+3. The local search cools down again and again, each time from the best plan of a start or of all, and for longer. How
+   long is counted in moves, so the time limit decides where this ends, but not which plans there are on the way.
+4. Beside it, bounds in the order of their price: computing once; a few moments with transfers (`transfer_moments`), as
+   linear and as integer programs; of small graphs the integer program of half stages (`half_stages`).
 
 No bound of Checkmate's problem is used: a fetch may be cheaper than any computation.
 """
@@ -14,7 +15,6 @@ No bound of Checkmate's problem is used: a fetch may be cheaper than any computa
 from __future__ import annotations
 
 import math
-import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
@@ -37,17 +37,17 @@ from remat_explorer.solvers.condensed import Condensed, smallest_budget_with_sta
 from remat_explorer.solvers.offload.half_stages import MOST_OPERATIONS, half_stage_bound
 from remat_explorer.solvers.offload.transfer_moments import transfer_moments_bound
 from remat_explorer.solvers.search.renewal_search import Chain, Renewals
-from remat_explorer.solvers.search.renewals import one_by_one
-
-"""What each strategy with transfers does, by its name."""
+from remat_explorer.solvers.search.renewals import Copies, one_by_one
 
 _RECOMPUTING = 0.35  # share of the time for the schedule without transfers, and
 _RECOMPUTING_SECONDS = 12.0  # at most
-_BOUNDING, _SMALL_BOUNDING = 0.5, 0.8  # shares of the time for the bounds of large and of small graphs
-_CHUNK = 0.1  # seconds of moves between two looks at the clock
-_COOLINGS = 6  # in the time that there is, for each start at least one
-_HOT, _COLD = 2e-3, 1e-6  # temperatures as shares of the cost of computing once
-_SMALL_COOLINGS, _SMALL_SECONDS, _SMALL_HOT = 40, 0.05, 0.1  # the same of small graphs, for each start
+_BOUNDING_BESIDE, _BOUNDING_FIRST = 0.95, 0.5  # shares of the time for bounds, in a thread of their own and without
+_MOVES, _MOVES_EXPONENT = 2.4e7, 1.3  # moves of the first cooling, times n ** exponent: about a second
+_LONGER = 1.3  # factor from one cooling to the next
+_CHUNKS = 100  # of a cooling, between which the temperature falls and somebody may stop it
+_HOT, _COLD = (3e-3, 1e-2, 1e-3, 5e-3), 1e-6  # temperatures as shares of the cost of computing once, in turns
+_SMALL_COOLINGS, _SMALL_MOVES, _SMALL_CHUNKS, _SMALL_HOT = 40, 2000, 20, 0.1  # the same of small graphs, for each start
+_SAME = 1e-12  # relative difference of two makespans that only the order of additions explains
 REFUTED = 1e-6  # relative excess of a bound over a makespan beyond which no rounding explains it
 _TRIES = 12  # repairs from nothing until a start is given up
 
@@ -121,7 +121,7 @@ class _Found:
 
     def keep(self, plan: TransferPlan) -> bool:
         """Check a plan, and take it if it is faster; whether it was."""
-        if plan.makespan >= self.cost:
+        if plan.makespan >= self.cost * (1 - _SAME):
             return False
         check_transfers(plan, self.budget, plan.makespan)
         self.plan = plan
@@ -166,11 +166,10 @@ class _Search:
 
     def _bound(self) -> bool:
         """Raise the bound; whether it is proven that there is no plan."""
-        bound_of, share = transfer_moments_bound, _BOUNDING
-        if self.condensed.n <= MOST_OPERATIONS:
-            bound_of, share = half_stage_bound, _SMALL_BOUNDING  # one value in each group, or it is no bound
-        limits = self.limits.share(share)
-        bound = bound_of(self.condensed, self.budget, self.renewals.copies, self.may_run, limits)
+        limits = self.limits.share(_BOUNDING_BESIDE if self.limits.threads > 1 else _BOUNDING_FIRST)
+        single = one_by_one(self.condensed)  # or it is no bound
+        bound_of = half_stage_bound if single.n <= MOST_OPERATIONS else transfer_moments_bound
+        bound = bound_of(single, self.budget, Copies.of(single, self.transfers), self.may_run, limits)
         self.found.used_solver = True
         if math.isinf(bound):
             return True
@@ -209,30 +208,31 @@ class _Search:
         """Cool each start down, then the best of all and another in turns."""
         if not self.chains:
             return
-        small, seconds = self.condensed.n <= MOST_OPERATIONS, max(self.limits.left, 1e-3)
-        rounds = max(_COOLINGS, 2 * len(self.chains))
+        small, n = self.condensed.n <= MOST_OPERATIONS, self.condensed.n
         most = _SMALL_COOLINGS * len(self.chains) if small else math.inf
-        turn = 0
+        moves, turn = _MOVES / n**_MOVES_EXPONENT, 0
         while not self.over and turn < most:
             order = sorted(self.chains, key=lambda chain: chain.cost)
             chain = self.chains[turn] if turn < len(self.chains) else order[(turn // 2) % len(order) * (turn % 2)]
             if small:
-                self._cool_once(chain, _SMALL_SECONDS, _SMALL_HOT * (turn % 3))
+                self._cool_once(chain, _SMALL_MOVES // _SMALL_CHUNKS, _SMALL_CHUNKS, _SMALL_HOT * (turn % 3))
             else:
-                self._cool_once(chain, seconds / rounds, _HOT / (1 + turn % 4))
+                self._cool_once(chain, math.ceil(moves / _CHUNKS), _CHUNKS, _HOT[turn % len(_HOT)])
+                moves *= _LONGER
             if turn == len(self.chains) - 1 and not small:
                 self.sending = None  # each start has had its turn
             turn += 1
 
-    def _cool_once(self, chain: Chain, seconds: float, hot: float) -> None:
+    def _cool_once(self, chain: Chain, moves: int, chunks: int, hot: float) -> None:
+        """So many chunks of moves, each colder than the one before."""
         once, before = self.graph.total_cost or 1.0, chain.cost
-        costs, begun, moves = np.array([chain.cost, chain.cost]), time.monotonic(), 20
+        costs = np.array([chain.cost, chain.cost])
         may_run = self.may_run and chain is not self.sending
         self.renewals.load(chain)
-        while not self.over and (passed := (time.monotonic() - begun) / seconds) < 1:
-            started = time.monotonic()
-            temperature = max(hot * (1 - passed) ** 2, _COLD) * once
+        for chunk in range(chunks):
+            if self.over or chain.cost - self.found.bound <= PROVEN * chain.cost:
+                break
+            temperature = max(hot * (1 - chunk / chunks) ** 2, _COLD) * once
             self.renewals.go_on(chain, costs, moves, temperature, may_run)
-            moves = int(min(max(10, moves * _CHUNK / max(time.monotonic() - started, 1e-4)), 100_000))
         if chain.cost < before:
             self.found.keep(self.renewals.plan(chain))
