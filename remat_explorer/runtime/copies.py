@@ -7,7 +7,7 @@ the order of the list. There are five waits, and each is needed:
 - `settle`: before its memory is freed or overwritten, a value's sends and its fetch are done
 - a fetch begins when everything listed before it is computed, and its memory is taken in the order of the list
 - a send begins when the value's fetch is done
-- a send begins when the host's memory that was dropped before it is free
+- a send begins when the host's memory that was dropped before it is free, which the last fetch of it may still read
 
 That a fetch waits for its send follows: a value is fetched after it was freed, and the free has waited.
 
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import shutil
 import tempfile
 import threading
@@ -36,7 +35,7 @@ import torch
 
 from remat_explorer.errors import ArgumentError, ExecutionError, shown
 from remat_explorer.offload import Drop, Send, TransferPlan
-from remat_explorer.plan import Plan
+from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import exact_bytes
 
 HOST, DISK = TIERS = "host", "disk"
@@ -71,6 +70,12 @@ class Tier:
         return CopyStreams(plan, device)
 
 
+def statement_text(plan: AnyPlan, place: int) -> str:
+    """A statement of a plan as people read it."""
+    statement: Any = plan.statements[place]
+    return plan.text(statement)
+
+
 @contextlib.contextmanager
 def open_copies(
     tier: Tier, plan: AnyPlan, device: torch.device, cancelled: Callable[[], bool] = lambda: False
@@ -99,7 +104,7 @@ class HostCopy:
     buffer: Any = None
     taken: int = 0  # bytes that the buffer or the file has
     dropped: int | None = None  # index of the statement
-    jobs: list[Any] = field(default_factory=list)
+    users: list[Any] = field(default_factory=list)  # jobs: its send, and fetches
 
 
 class Copies(ABC):
@@ -111,7 +116,7 @@ class Copies(ABC):
         self._host: dict[int, HostCopy] = {}
         self._arriving: dict[int, Any] = {}  # fetches that nobody has waited for
         self._leaving: dict[int, list[Any]] = {}  # sends of what is on the device now
-        self._dropped: list[Any] = []  # jobs that use what was dropped, until a send has waited for them
+        self._dropped: list[Any] = []  # fetches of what was dropped, until a send has waited for them
 
     def send(self, place: int, value: int, tensor: torch.Tensor) -> None:
         """Begin to copy a value to the host."""
@@ -119,10 +124,10 @@ class Copies(ABC):
         layout = int(tensor.storage_offset()), tensor.shape, tensor.stride()
         copy = self._host[value] = HostCopy(value, place, storage.nbytes(), tensor.dtype, layout)
         after, self._dropped = self._dropped, []
-        if value in self._arriving:
-            after = [*after, self._arriving[value]]
-        job = self._copy_out(place, copy, storage, after)
-        copy.jobs.append(job)
+        if value in self._arriving and self._arriving[value] not in after:
+            after.append(self._arriving[value])
+        job = self._copy_out(place, copy, storage, after if self.plan.transfers.duplex else ())
+        copy.users.append(job)
         self._leaving.setdefault(value, []).append(job)
 
     def fetch(self, place: int, value: int) -> torch.Tensor:
@@ -130,7 +135,7 @@ class Copies(ABC):
         copy = self._host[value]
         storage = torch.UntypedStorage(copy.size, device=self.device)
         self._arriving[value] = job = self._copy_back(place, copy, storage)
-        copy.jobs.append(job)
+        copy.users.append(job)
         return torch.empty(0, dtype=copy.dtype, device=self.device).set_(storage, *copy.layout)
 
     def arrive(self, value: int) -> None:
@@ -152,7 +157,7 @@ class Copies(ABC):
         """Give up the host's copy of a value, as soon as the jobs that use it are done."""
         copy = self._host.pop(value)
         copy.dropped = place
-        self._dropped += copy.jobs
+        self._dropped += copy.users[1:][-1:]
         self._release(copy)
 
     @property
@@ -163,6 +168,7 @@ class Copies(ABC):
             changes[place] += change
         return np.cumsum(changes)
 
+    @abstractmethod
     def finish(self) -> None:
         """Wait for what is still under way. An ExecutionError if a copy has failed."""
 
@@ -261,17 +267,14 @@ class CopyThreads(Copies):
         if self._failed is None:
             return
         place, error = self._failed
-        statement, count = self.plan.statements[place], len(self.plan.statements)
+        copy, count = self.plan.statements[place], len(self.plan.statements)
+        size = 0 if isinstance(copy, Compute) else self.plan.graph.values[copy.value].bytes
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
         where = f" in {str(self._folder or self.tier.folder)!r}" if self.tier.name == DISK else ""
         raise ExecutionError(
-            f"{self.plan.text(statement)!r} (statement {place + 1} of {count}) could not copy "
-            f"{exact_bytes(self._size_of(statement))}{where}: {reason}; the step has ended there, and its copies are "
-            f"removed. {_advice(error, self.tier)}"
+            f"{self.plan.text(copy)!r} (statement {place + 1} of {count}) could not copy {exact_bytes(size)}{where}: "
+            f"{reason}; the step has ended there, and its copies are removed. {_ADVICE[self.tier.name]}"
         )
-
-    def _size_of(self, statement: Any) -> int:
-        return self.plan.graph.values[statement.value].bytes
 
     def _work(self, lane: _Lane) -> None:
         """Do the jobs of a lane, in a thread of its own."""
@@ -334,7 +337,7 @@ class CopyThreads(Copies):
     def _copy_file(self, path: Path, there: np.ndarray, out: bool) -> None:
         with open(path, "xb" if out else "rb", buffering=0) as file:
             for begin in self._chunks(len(there)):
-                part, done = memoryview(there)[begin : begin + CHUNK], 0
+                part, done = there[begin : begin + CHUNK].data, 0
                 while done < len(part):
                     moved = file.write(part[done:]) if out else file.readinto(part[done:])
                     if not moved:
@@ -353,7 +356,7 @@ class CopyThreads(Copies):
 
     def _give_back(self, copy: HostCopy) -> None:
         """Release a copy that was dropped, when nobody uses it."""
-        if copy.dropped is None or copy.buffer is None or not all(job.done for job in copy.jobs):
+        if copy.dropped is None or copy.buffer is None or not all(job.done for job in copy.users):
             return
         if isinstance(copy.buffer, Path):
             copy.buffer.unlink()
@@ -362,10 +365,10 @@ class CopyThreads(Copies):
         self.changes.append((copy.dropped, -copy.taken))
 
 
-def _advice(error: Exception, tier: Tier) -> str:
-    if tier.name == DISK:
-        return "Make room there, or give another folder=..."
-    return "Give less host memory, as in Transfers(..., host_bytes=...), or tier='disk'"
+_ADVICE = {
+    HOST: "Give less host memory, as in Transfers(..., host_bytes=...), or tier='disk'",
+    DISK: "Make room there, or give another folder=...",
+}
 
 
 class CopyStreams(Copies):
@@ -392,6 +395,9 @@ class CopyStreams(Copies):
                     f"{place + 1} of {len(plan.statements)}): {str(error).splitlines()[0]}; no statement has run. Give "
                     "less host memory, as in Transfers(..., host_bytes=...)"
                 ) from None
+
+    def finish(self) -> None:
+        """Nothing: all that the plan reads has been waited for, and `close` waits for the rest."""
 
     def close(self) -> None:
         for stream in (self._out, self._back):

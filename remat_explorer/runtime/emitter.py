@@ -20,7 +20,7 @@ from remat_explorer.capture import Body, Call, Overwriting, Program, Result, ide
 from remat_explorer.errors import ExecutionError
 from remat_explorer.offload import Drop, Fetch, Send, TransferPlan
 from remat_explorer.plan import Compute, Free
-from remat_explorer.runtime.copies import AnyPlan
+from remat_explorer.runtime.copies import AnyPlan, statement_text
 from remat_explorer.runtime.random_state import generator_state, set_generator_state
 
 NodeLookup = Callable[[fx.Node], fx.Node]
@@ -65,7 +65,7 @@ class Emitter:
             self.nodes[node] = self.graph.placeholder(identifier(names.get(node, f"constant_{node.name}")))
 
     def emit_copies(self, start: int = 0) -> None:
-        """An argument for the copies of a run, after all others, if the plan has any; ``start`` as `emit_statements`."""
+        """An argument for the copies of a plan that sends, after all others; statements from ``start`` on follow."""
         if isinstance(self.plan, TransferPlan):
             self._copies = self.graph.placeholder("copies")
             self._arriving = arriving_before(self.plan, start)
@@ -250,8 +250,8 @@ def split_point(plan: AnyPlan) -> int:
     backward = [i for i in mandatory if i not in set(forward)]
     if forward and backward and forward[-1] > backward[0]:
         raise ExecutionError(
-            f"the plan begins the backward pass with {plan.text(plan.statements[backward[0]])!r} before it has run "
-            f"{plan.text(plan.statements[forward[-1]])!r}; such a plan can be measured, but not train a model"
+            f"the plan begins the backward pass with {statement_text(plan, backward[0])!r} before it has run "
+            f"{statement_text(plan, forward[-1])!r}; such a plan can be measured, but not train a model"
         )
     split = forward[-1] + 1 if forward else 0
     while split < len(plan.statements) and not isinstance(plan.statements[split], Compute | Fetch):

@@ -166,9 +166,9 @@ class BackwardPass:
     """A backward pass for gradients of some of the outputs.
 
     ``module`` takes the resident tensors in order, None for a gradient that did not come, a list of what the forward
-    pass left, which it empties, a list for gradients, and the copies of a plan that sends values. It is a generator, which puts the gradients of one handover
-    after another into that list, None for one that is None, and pauses after each; in the end it gives new contents of
-    buffers.
+    pass left, which it empties, a list for gradients, and the copies of a plan that sends values. It is a generator,
+    which puts the gradients of one handover after another into that list, None for one that is None, and pauses after
+    each; in the end it gives new contents of buffers.
     """
 
     module: GraphModule

@@ -14,7 +14,7 @@ from remat_explorer.capture import Program, Registers, drop_source_with, no_auto
 from remat_explorer.documents import write_text
 from remat_explorer.plain_text import one_line
 from remat_explorer.quantities import format_bytes
-from remat_explorer.runtime.copies import AnyPlan, Tier, open_copies
+from remat_explorer.runtime.copies import AnyPlan, Tier, open_copies, statement_text
 from remat_explorer.runtime.emitter import RESULTS, STATEMENT, Emitter, statement_of_line
 from remat_explorer.runtime.interpreter import StepOutcome
 from remat_explorer.runtime.oom_errors import explain_oom
@@ -88,6 +88,6 @@ def annotated_source(module: GraphModule, plan: AnyPlan) -> str:
         if statement is not None and statement != shown:
             shown, peak = statement, int(plan.timeline.during[statement])
             entry = plan.statements[statement]
-            lines.append(f"    # stage {entry.stage}: {plan.text(entry)} ({format_bytes(peak)})")
+            lines.append(f"    # stage {entry.stage}: {statement_text(plan, statement)} ({format_bytes(peak)})")
         lines.append(line)
     return "\n".join(lines) + "\n"

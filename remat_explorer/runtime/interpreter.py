@@ -17,7 +17,7 @@ from remat_explorer.capture import Program, Registers, Result, no_autocast
 from remat_explorer.errors import ExecutionError
 from remat_explorer.offload import Drop, Fetch, Send
 from remat_explorer.plan import Compute, Free
-from remat_explorer.runtime.copies import AnyPlan, Copies, Tier, open_copies
+from remat_explorer.runtime.copies import AnyPlan, Copies, Tier, open_copies, statement_text
 from remat_explorer.runtime.oom_errors import explain_oom
 from remat_explorer.runtime.random_state import RandomStates
 
@@ -92,7 +92,7 @@ class Interpreter:
         with torch.no_grad(), no_autocast(), explain_oom(self.plan, registers.clear, lambda: place), given as copies:
             for place, statement in enumerate(self.plan.statements):
                 if cancelled():
-                    raise ExecutionError(f"execution was cancelled before {self.plan.text(statement)!r}")
+                    raise ExecutionError(f"execution was cancelled before {statement_text(self.plan, place)!r}")
                 with section():
                     if isinstance(statement, Compute):
                         self._compute(statement, registers, states, copies)

@@ -14,7 +14,7 @@ from remat_explorer.errors import OutOfMemoryError
 from remat_explorer.offload import Fetch
 from remat_explorer.plan import Compute, Free
 from remat_explorer.quantities import format_bytes
-from remat_explorer.runtime.copies import AnyPlan
+from remat_explorer.runtime.copies import AnyPlan, statement_text
 from remat_explorer.runtime.emitter import STATEMENT, statement_of_line
 
 MAX_VALUES_SHOWN = 5  # values named in the message
@@ -48,7 +48,7 @@ def oom_error(plan: AnyPlan, index: int | None) -> OutOfMemoryError:
         named.append(f"{len(held) - MAX_VALUES_SHOWN} more with {format_bytes(rest)}")
     alive = ", ".join(named) if named else "nothing"
     return OutOfMemoryError(
-        f"memory ran out at {plan.text(statement)!r} (statement {index + 1} of {len(plan.statements)}, stage "
+        f"memory ran out at {statement_text(plan, index)!r} (statement {index + 1} of {len(plan.statements)}, stage "
         f"{statement.stage}), where {format_bytes(int(plan.timeline.during[index]))} were predicted. In memory were "
         f"{format_bytes(graph.resident_bytes)} of parameters, inputs and buffers, and {alive}; {advice}",
         statement=index,

@@ -175,7 +175,7 @@ class TrainingRun:
 
     @contextlib.contextmanager
     def _undone_on_error(self, start: Any = None) -> Iterator[None]:
-        """End the copies where a pass fails, and put back its buffers, and the generator to where it was at ``start``."""
+        """End the copies where a pass fails, put back its buffers, and the generator to its state ``start``."""
         try:
             yield
         except BaseException:
