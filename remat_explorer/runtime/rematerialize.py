@@ -149,7 +149,7 @@ def rematerialize(
     >>> least = rematerialize(model, (x,), budget="smallest", time_limit=4)
     >>> least.rematerialization.solution.budget < trained.rematerialization.solution.budget
     True
-    >>> sending = rematerialize(model, (x,), budget="60%", time_limit=2, offload="100 GB/s")
+    >>> sending = rematerialize(model, (x,), budget="80%", time_limit=2, strategy="offload-only", offload="1000 GB/s")
     >>> sending(x).square().mean().backward()
     >>> sending.rematerialization.solution.plan.sent_bytes > 0
     True

@@ -160,7 +160,7 @@ class LyingInWait(CopyThreads):
     def free(self, value: int, tensor: torch.Tensor) -> None:
         super().free(value, tensor)
         self._freed.append(tensor.untyped_storage())
-        self._freed[-1].fill_(NAN)
+        _bytes(self._freed[-1]).fill(NAN)
 
     def finish(self) -> None:
         self._allow(None)
@@ -177,7 +177,7 @@ class LyingInWait(CopyThreads):
         return job
 
     def _copy_back(self, place: int, copy: HostCopy, storage: torch.UntypedStorage) -> Any:
-        storage.fill_(NAN)
+        _bytes(storage).fill(NAN)
         return super()._copy_back(place, copy, storage)
 
     def _begin(self, lane: Any, job: Any) -> Any:
