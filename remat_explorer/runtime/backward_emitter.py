@@ -18,7 +18,9 @@ from torch.fx.node import map_arg
 
 from remat_explorer.capture import REDUCE_SCATTER, SWAPPED, Body, Call, Overwriting, Program
 from remat_explorer.errors import ExecutionError
-from remat_explorer.plan import Compute, Plan
+from remat_explorer.offload import Drop, Fetch, Send
+from remat_explorer.plan import Compute, Free
+from remat_explorer.runtime.copies import AnyPlan
 from remat_explorer.runtime.emitter import Emitter, NodeLookup
 from remat_explorer.runtime.gradient_handover import Gradient, separate_memory
 from remat_explorer.runtime.random_state import set_generator_state
@@ -41,7 +43,7 @@ class BackwardEmitter(Emitter):
     ``zeros`` are the nodes that are symbolic zeros: calls that make zeros, which go where no other call reads them.
     """
 
-    def __init__(self, plan: Plan, program: Program, device: torch.device, missing: Collection[fx.Node]) -> None:
+    def __init__(self, plan: AnyPlan, program: Program, device: torch.device, missing: Collection[fx.Node]) -> None:
         super().__init__(plan, program, device)
         self.zeros: set[fx.Node] = set()
         self._missing = frozenset(missing)
@@ -91,6 +93,16 @@ class BackwardEmitter(Emitter):
         super()._compute(statement)
         if before is not None:  # plain PyTorch draws these numbers, too, whoever reads them
             self._kept |= set(self.graph.nodes) - before - self.zeros
+
+    def _transfer(self, place: int, statement: Free | Send | Fetch | Drop) -> None:
+        carrier = self.program.carriers[statement.value]
+        before = self.nodes.get(carrier)  # None if the forward pass has sent it
+        if before in self.zeros:
+            return
+        super()._transfer(place, statement)
+        for kind in (self._from_gradients, self._any_strides):
+            if before in kind:
+                kind.add(self.nodes[carrier])
 
     def _draws_first(self, statement: Compute) -> bool:
         body: Body = self.program.body(statement)

@@ -18,7 +18,9 @@ from torch.fx.node import map_arg
 
 from remat_explorer.capture import Body, Call, Overwriting, Program, Result, identifier
 from remat_explorer.errors import ExecutionError
-from remat_explorer.plan import Compute, Plan
+from remat_explorer.offload import Drop, Fetch, Send, TransferPlan
+from remat_explorer.plan import Compute, Free
+from remat_explorer.runtime.copies import AnyPlan, statement_text
 from remat_explorer.runtime.random_state import generator_state, set_generator_state
 
 NodeLookup = Callable[[fx.Node], fx.Node]
@@ -31,12 +33,13 @@ class Emitter:
     """A graph under construction; ``device`` is the one whose generator random operations draw from.
 
     Nothing is written for `Free`: fx sets a name to None right after the last node that reads it, which is where the
-    plan frees, since a value is read for the last time by the statement before. ``nodes`` has for each node of the
+    plan frees, since a value is read for the last time by the statement before. A value that is sent is freed by a call
+    of `Copies`, which reads it, too; that object is the argument "copies". ``nodes`` has for each node of the
     captured graph the one that holds it now, ``states`` for each random operation that runs again the generator state
     of its first run, and ``kept`` the ids of values in memory that nothing may be written over.
     """
 
-    def __init__(self, plan: Plan, program: Program, device: torch.device) -> None:
+    def __init__(self, plan: AnyPlan, program: Program, device: torch.device) -> None:
         self.plan, self.program, self.device = plan, program, device
         self.graph = fx.Graph()
         self.graph.on_generate_code(lambda before: _without_keywords)
@@ -47,6 +50,9 @@ class Emitter:
         self._again = {k for k in computed if program.bodies[k].random and computed.count(k) > 1}
         self._statement: int | None = None
         self._names = {node: program.graph.values[v].name for v, node in enumerate(program.carriers)}
+        self._sent = sent_values(plan)
+        self._copies: fx.Node | None = None
+        self._arriving: set[int] = set()  # fetched values that nobody has waited for
 
     def emit_placeholders(self, residents: Iterable[fx.Node]) -> None:
         """An argument for each tensor that is there before the plan starts."""
@@ -58,14 +64,47 @@ class Emitter:
         for node in residents:
             self.nodes[node] = self.graph.placeholder(identifier(names.get(node, f"constant_{node.name}")))
 
+    def emit_copies(self, start: int = 0) -> None:
+        """An argument for the copies of a plan that sends, after all others; statements from ``start`` on follow."""
+        if isinstance(self.plan, TransferPlan):
+            self._copies = self.graph.placeholder("copies")
+            self._arriving = arriving_before(self.plan, start)
+
     def emit_statements(self, start: int, stop: int) -> None:
         """The statements from ``start`` up to, but without, ``stop``."""
         for place in range(start, stop):
             statement = self.plan.statements[place]
-            if isinstance(statement, Compute):
-                self._statement = place
-                self._compute(statement)
+            self._statement = place
+            if not isinstance(statement, Compute):
+                self._transfer(place, statement)
+                continue
+            for value in sorted(self._arriving.intersection(self.plan.graph.inputs(statement.operation))):
+                self._call_copies("arrive", value)
+                self._arriving.remove(value)
+            if statement.overwrites in self._sent:
+                self._call_copies("settle", statement.overwrites)
+            self._compute(statement)
         self._statement = None
+
+    def _transfer(self, place: int, statement: Free | Send | Fetch | Drop) -> None:
+        value = statement.value
+        if value not in self._sent:
+            return
+        node = self.program.carriers[value]
+        if isinstance(statement, Send):
+            self._call_copies("send", place, value, self.nodes[node])
+        elif isinstance(statement, Free):
+            self._call_copies("free", value, self.nodes[node])
+            self._arriving.discard(value)
+        elif isinstance(statement, Drop):
+            self._call_copies("drop", place, value)
+        else:
+            self.nodes[node] = self._call_copies("fetch", place, value, name=identifier(self._names[node]))
+            self._arriving.add(value)
+
+    def _call_copies(self, method: str, *args: Any, name: str | None = None) -> fx.Node:
+        assert self._copies is not None
+        return self._mark(self.graph.create_node("call_method", method, (self._copies, *args), {}, name))
 
     def emit_bodies(self, bodies: Iterable[Body]) -> None:
         """Operations that are no part of the plan."""
@@ -179,10 +218,28 @@ def _without_keywords(lines: list[str]) -> list[str]:
     return [_KEYWORD.sub(r"getattr(\1, '\2')", line) for line in lines]
 
 
-def split_point(plan: Plan) -> int:
+def sent_values(plan: AnyPlan) -> frozenset[int]:
+    """The values that a plan sends."""
+    return frozenset(statement.value for statement in plan.statements if isinstance(statement, Send))
+
+
+def arriving_before(plan: AnyPlan, start: int) -> set[int]:
+    """Values that are fetched before a statement, and not read until then."""
+    found: set[int] = set()
+    for statement in plan.statements[:start]:
+        if isinstance(statement, Fetch):
+            found.add(statement.value)
+        elif isinstance(statement, Free):
+            found.discard(statement.value)
+        elif isinstance(statement, Compute):
+            found -= set(plan.graph.inputs(statement.operation, statement.implementation))
+    return found
+
+
+def split_point(plan: AnyPlan) -> int:
     """The index of the first statement that belongs to the backward pass.
 
-    The forward pass ends with the last first run of an operation of the forward pass, and what is freed after it.
+    The forward pass ends with the last first run of an operation of the forward pass, and what is freed or sent then.
     Repetitions that follow serve the backward pass, so they wait for it, and so do optional operations. An
     ExecutionError if the plan begins the backward pass before the forward pass is complete.
     """
@@ -193,19 +250,27 @@ def split_point(plan: Plan) -> int:
     backward = [i for i in mandatory if i not in set(forward)]
     if forward and backward and forward[-1] > backward[0]:
         raise ExecutionError(
-            f"the plan begins the backward pass with {plan.text(plan.statements[backward[0]])!r} before it has run "
-            f"{plan.text(plan.statements[forward[-1]])!r}; such a plan can be measured, but not train a model"
+            f"the plan begins the backward pass with {statement_text(plan, backward[0])!r} before it has run "
+            f"{statement_text(plan, forward[-1])!r}; such a plan can be measured, but not train a model"
         )
     split = forward[-1] + 1 if forward else 0
-    while split < len(plan.statements) and not isinstance(plan.statements[split], Compute):
+    while split < len(plan.statements) and not isinstance(plan.statements[split], Compute | Fetch):
         split += 1
     return split
 
 
 def needed_after(
-    plan: Plan, split: int, body_of: Callable[[Compute], Body], read_last: Iterable[set[Node]]
+    plan: AnyPlan,
+    split: int,
+    body_of: Callable[[Compute], Body],
+    read_last: Iterable[set[Node]],
+    carriers: Sequence[Node] = (),
 ) -> list[Node]:
-    """What the backward pass reads without having made it, in order of first use; ``read_last`` makes its results."""
+    """What the backward pass reads without having made it, in order of first use; ``read_last`` makes its results.
+
+    ``carriers`` are the nodes of values, if some are sent.
+    """
+    sent = sent_values(plan)
     made: set[Node] = set()
     needed: dict[Node, None] = {}
 
@@ -217,6 +282,10 @@ def needed_after(
             body = body_of(statement)
             read(nodes_read(body))
             made |= {node for value, node in body.outputs.items() if value not in statement.drops}
+        elif isinstance(statement, Fetch):
+            made.add(carriers[statement.value])
+        elif isinstance(statement, Send | Free) and statement.value in sent:
+            read({carriers[statement.value]})
     for nodes in read_last:
         read(nodes)
     return list(needed)

@@ -16,8 +16,8 @@ from torch import nn
 from torch.fx import GraphModule, Node
 
 from remat_explorer.capture import REDUCE_SCATTER, Program, Registers, Result, drop_source_with
-from remat_explorer.plan import Plan
 from remat_explorer.runtime.backward_emitter import BackwardEmitter
+from remat_explorer.runtime.copies import AnyPlan, Copies, Tier
 from remat_explorer.runtime.emitter import RESULTS, Emitter, needed_after, result_name, source_nodes, split_point
 from remat_explorer.runtime.generated_step import annotated_source, residents_of
 from remat_explorer.runtime.gradient_handover import group_gradients, hand_over
@@ -31,33 +31,37 @@ BackwardGenerator = Generator[None, None, Sequence[torch.Tensor]]
 class ForwardBackward:
     """Generated code of both passes."""
 
-    plan: Plan
+    plan: AnyPlan
     program: Program
     device: torch.device
     split: int  # index of the first statement of the backward pass
-    forward_module: GraphModule  # takes residents, gives forward_results, then what is saved
+    forward_module: GraphModule  # takes residents, and copies, if any; gives forward_results, then what is saved
     forward_results: tuple[Result, ...]
     backward_results: tuple[Result, ...]
     residents: tuple[Node, ...]  # of what is there before the plan
     backward_residents: tuple[Node, ...]  # tangents included
     saved: SavedForBackward  # what the forward pass leaves for the other one
     retains: bool = False  # the other one may run several times within the budget
+    tier: Tier = field(default_factory=Tier)  # where what is sent goes
     _made: dict[tuple[frozenset[Node] | None, bool], BackwardPass] = field(default_factory=dict)
     _making: threading.Lock = field(default_factory=threading.Lock)
 
     @staticmethod
-    def of(plan: Plan, program: Program, device: torch.device, retains: bool = False) -> ForwardBackward:
+    def of(
+        plan: AnyPlan, program: Program, device: torch.device, retains: bool = False, tier: Tier | None = None
+    ) -> ForwardBackward:
         """Generate the code; ``retains`` if the backward pass may run several times."""
         split = split_point(plan)
         tangents = {entry.node for entry in program.inputs if entry.kind == "tangent"}
         residents = tuple(node for node in residents_of(program) if node not in tangents)
         forward = Emitter(plan, program, device)
         forward.emit_placeholders(residents)
+        forward.emit_copies()
         forward.emit_statements(0, split)
         forward.emit_bodies(program.epilogue)
         forward_results = tuple(r for r in program.results if source_nodes(r) <= forward.nodes.keys())
         backward_results = tuple(r for r in program.results if r not in forward_results)
-        needed = needed_after(plan, split, program.body, map(source_nodes, backward_results))
+        needed = needed_after(plan, split, program.body, map(source_nodes, backward_results), program.carriers)
         backward_residents = tuple(node for node in residents_of(program) if node in needed)
         saved = SavedForBackward(tuple(n for n in needed if n not in {*residents, *tangents}), tuple(forward.states))
         forward.output(forward_results, [*(forward.nodes[node] for node in saved.nodes), *forward.states.values()])
@@ -74,11 +78,16 @@ class ForwardBackward:
             backward_residents,
             saved,
             retains,
+            tier or Tier(),
         )
 
-    def forward(self, registers: Registers) -> tuple[list[torch.Tensor], list[Any]]:
-        """The results of ``forward_results``, and what the backward pass needs; ``registers`` keeps the residents."""
-        outputs = self.forward_module.forward(*[registers[node] for node in self.residents])
+    def forward(self, registers: Registers, copies: Copies | None = None) -> tuple[list[torch.Tensor], list[Any]]:
+        """The results of ``forward_results``, and what the backward pass needs; ``registers`` keeps the residents.
+
+        ``copies`` are for both passes of a plan that sends values.
+        """
+        given = () if copies is None else (copies,)
+        outputs = self.forward_module.forward(*[registers[node] for node in self.residents], *given)
         count = len(self.forward_results)
         return list(outputs[:count]), list(outputs[count:])[::-1]
 
@@ -157,9 +166,9 @@ class BackwardPass:
     """A backward pass for gradients of some of the outputs.
 
     ``module`` takes the resident tensors in order, None for a gradient that did not come, a list of what the forward
-    pass left, which it empties, and a list for gradients. It is a generator, which puts the gradients of one handover
-    after another into that list, None for one that is None, and pauses after each; in the end it gives new contents of
-    buffers.
+    pass left, which it empties, a list for gradients, and the copies of a plan that sends values. It is a generator,
+    which puts the gradients of one handover after another into that list, None for one that is None, and pauses after
+    each; in the end it gives new contents of buffers.
     """
 
     module: GraphModule
@@ -180,6 +189,7 @@ class BackwardPass:
         sources = {node: emitter.nodes[node] for node in residents}
         left = emitter.graph.placeholder("saved")
         gradients = emitter.graph.placeholder("gradients")
+        emitter.emit_copies(split)
         for node in saved.nodes:
             emitter.nodes[node] = sources[node] = emitter.graph.call_method("pop", (left,))
         for operation in saved.states:
@@ -206,7 +216,12 @@ class BackwardPass:
         return BackwardPass(drop_source_with(GraphModule(nn.Module(), emitter.graph)), tuple(residents), reads)
 
     def run(
-        self, residents: Mapping[Node, torch.Tensor | None], saved: list[Any], gradients: list[torch.Tensor | None]
+        self,
+        residents: Mapping[Node, torch.Tensor | None],
+        saved: list[Any],
+        gradients: list[torch.Tensor | None],
+        copies: Copies | None = None,
     ) -> BackwardGenerator:
         """The pass, ready to run up to its first pause; it empties ``saved``, and puts gradients into ``gradients``."""
-        return self.module.forward(*[residents[node] for node in self.residents], saved, gradients)
+        given = () if copies is None else (copies,)
+        return self.module.forward(*[residents[node] for node in self.residents], saved, gradients, *given)

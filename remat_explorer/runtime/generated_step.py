@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -12,8 +13,8 @@ from torch.fx import GraphModule, Node
 from remat_explorer.capture import Program, Registers, drop_source_with, no_autocast
 from remat_explorer.documents import write_text
 from remat_explorer.plain_text import one_line
-from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes
+from remat_explorer.runtime.copies import AnyPlan, Tier, open_copies, statement_text
 from remat_explorer.runtime.emitter import RESULTS, STATEMENT, Emitter, statement_of_line
 from remat_explorer.runtime.interpreter import StepOutcome
 from remat_explorer.runtime.oom_errors import explain_oom
@@ -23,16 +24,23 @@ from remat_explorer.runtime.oom_errors import explain_oom
 class GeneratedStep:
     """A training step as a static `torch.fx.GraphModule`."""
 
-    module: GraphModule  # takes residents in order; gives the results of the program in order
-    plan: Plan
+    module: GraphModule  # takes residents in order, and copies, if any; gives the results of the program in order
+    plan: AnyPlan
     program: Program
     residents: tuple[Node, ...]  # parameters, buffers, inputs, tangents and constants, in the captured graph
+    device: torch.device
+    tier: Tier = field(default_factory=Tier)
 
-    def run(self, registers: Registers) -> StepOutcome:
-        """Execute the step, as `Interpreter.run` does, with the same results and peak; ``registers`` are used up."""
-        with torch.no_grad(), no_autocast(), explain_oom(self.plan, registers.clear):
+    def run(self, registers: Registers, cancelled: Callable[[], bool] = lambda: False) -> StepOutcome:
+        """Execute the step, as `Interpreter.run` does, with the same results and peak; ``registers`` are used up.
+
+        ``cancelled`` is asked while a copy is waited for.
+        """
+        opened = open_copies(self.tier, self.plan, self.device, cancelled)
+        with torch.no_grad(), no_autocast(), explain_oom(self.plan, registers.clear), opened as copies:
             tensors = [registers.pop(node) for node in self.residents]
-            return StepOutcome.of(self.program.results, self.module.forward(*tensors))
+            given = () if copies is None else (copies,)
+            return StepOutcome.of(self.program.results, self.module.forward(*tensors, *given))
 
     @property
     def source(self) -> str:
@@ -44,15 +52,17 @@ class GeneratedStep:
         return write_text(path, self.source)
 
 
-def generate(plan: Plan, program: Program, device: torch.device) -> GeneratedStep:
+def generate(plan: AnyPlan, program: Program, device: torch.device, tier: Tier | None = None) -> GeneratedStep:
     """Generate the Python of a plan; random operations draw from the generator of ``device``."""
     emitter = Emitter(plan, program, device)
     residents = residents_of(program)
     emitter.emit_placeholders(residents)
+    emitter.emit_copies()
     emitter.emit_statements(0, len(plan.statements))
     emitter.emit_bodies(program.epilogue)
     emitter.output(program.results)
-    return GeneratedStep(drop_source_with(GraphModule(nn.Module(), emitter.graph)), plan, program, residents)
+    module = drop_source_with(GraphModule(nn.Module(), emitter.graph))
+    return GeneratedStep(module, plan, program, residents, device, tier or Tier())
 
 
 def residents_of(program: Program) -> tuple[Node, ...]:
@@ -61,7 +71,7 @@ def residents_of(program: Program) -> tuple[Node, ...]:
     return (*(entry.node for entry in program.inputs), *made)
 
 
-def annotated_source(module: GraphModule, plan: Plan) -> str:
+def annotated_source(module: GraphModule, plan: AnyPlan) -> str:
     """The source of generated code, with each statement of ``plan`` and its predicted memory above its calls."""
     statements = {node.name: node.meta.get(STATEMENT) for node in module.graph.nodes}
     results = {node.name: node.meta[RESULTS] for node in module.graph.nodes if node.meta.get(RESULTS)}
@@ -78,6 +88,6 @@ def annotated_source(module: GraphModule, plan: Plan) -> str:
         if statement is not None and statement != shown:
             shown, peak = statement, int(plan.timeline.during[statement])
             entry = plan.statements[statement]
-            lines.append(f"    # stage {entry.stage}: {plan.text(entry)} ({format_bytes(peak)})")
+            lines.append(f"    # stage {entry.stage}: {statement_text(plan, statement)} ({format_bytes(peak)})")
         lines.append(line)
     return "\n".join(lines) + "\n"

@@ -19,7 +19,9 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from remat_explorer.capture import Program, Result
-from remat_explorer.plan import Compute, Plan
+from remat_explorer.offload import TransferPlan
+from remat_explorer.plan import Compute
+from remat_explorer.runtime.copies import AnyPlan
 from remat_explorer.runtime.emitter import RESULTS, nodes_read, result_name, source_nodes
 from remat_explorer.runtime.strided_gradients import RESHAPES, copy_if_shared, with_strides, write_over
 
@@ -30,14 +32,16 @@ _HANDED = re.compile(r"\w+ = (\w+)\.extend\(")
 
 
 def group_gradients(
-    plan: Plan, program: Program, split: int, gradients: Sequence[Result]
+    plan: AnyPlan, program: Program, split: int, gradients: Sequence[Result]
 ) -> tuple[tuple[Result, ...], ...]:
     """The gradients in the order in which a plan is done with them, in handovers.
 
     A handover ends with the first gradient that is ready when the plan has run for `MIN_SECONDS` since the handover
     before, by the costs of its graph, and for one part in `MAX_HANDOVERS` of the backward pass, which begins with
-    statement ``split``.
+    statement ``split``. Of a plan that sends values, all leave together: if a copy fails, none has left.
     """
+    if isinstance(plan, TransferPlan):
+        return (tuple(gradients),) if gradients else ()
     spent, seconds = [], 0.0
     last: dict[Node, int] = {}  # the last statement that makes or reads something
     for place, statement in enumerate(plan.statements[split:]):

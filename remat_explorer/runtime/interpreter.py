@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from remat_explorer.capture import Program, Registers, Result, no_autocast
 from remat_explorer.errors import ExecutionError
-from remat_explorer.plan import Compute, Plan, Statement
+from remat_explorer.offload import Drop, Fetch, Send
+from remat_explorer.plan import Compute, Free
+from remat_explorer.runtime.copies import AnyPlan, Copies, Tier, open_copies, statement_text
 from remat_explorer.runtime.oom_errors import explain_oom
 from remat_explorer.runtime.random_state import RandomStates
 
@@ -57,55 +59,80 @@ Section = Callable[[], contextlib.AbstractContextManager[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Interpreter:
-    """Runs ``plan`` with the operations of ``program`` on ``device``.
+    """Runs ``plan`` with the operations of ``program`` on ``device``; what it sends goes to ``tier``.
 
     Raises:
         OutOfMemoryError: from `run`, if memory runs out, with the statement and what was in memory.
-        ExecutionError: from `run`, if it is cancelled, with the statement.
+        ExecutionError: from `run`, if it is cancelled, or a copy fails, with the statement.
     """
 
-    plan: Plan
+    plan: AnyPlan
     program: Program
     device: torch.device
+    tier: Tier = field(default_factory=Tier)
 
     def run(
         self,
         registers: Registers,
         section: Section = contextlib.nullcontext,
         cancelled: Callable[[], bool] = lambda: False,
+        copies: Copies | None = None,
     ) -> StepOutcome:
         """Execute every statement.
 
         Args:
             registers: what `Program.bind` gave; used up.
             section: a context entered around each statement, for meters.
-            cancelled: asked before each statement.
+            cancelled: asked before each statement, and while a copy is waited for.
+            copies: of a plan with transfers; made here, and ended, unless given.
         """
         states, place = RandomStates(self.device), 0
-        with torch.no_grad(), no_autocast(), explain_oom(self.plan, registers.clear, lambda: place):
-            for place, statement in enumerate(self.plan.statements):  # noqa: B007 (read where memory runs out)
+        opened = open_copies(self.tier, self.plan, self.device, cancelled)
+        given = contextlib.nullcontext(copies) if copies else opened
+        with torch.no_grad(), no_autocast(), explain_oom(self.plan, registers.clear, lambda: place), given as copies:
+            for place, statement in enumerate(self.plan.statements):
                 if cancelled():
-                    raise ExecutionError(f"execution was cancelled before {self.plan.text(statement)!r}")
-                self._execute(statement, registers, states, section)
+                    raise ExecutionError(f"execution was cancelled before {statement_text(self.plan, place)!r}")
+                with section():
+                    if isinstance(statement, Compute):
+                        self._compute(statement, registers, states, copies)
+                    else:
+                        self._transfer(place, statement, registers, copies)
             return self._finish(registers)
 
-    def _execute(self, statement: Statement, registers: Registers, states: RandomStates, section: Section) -> None:
-        """Run one statement; generator states are read and set within ``section``: they take memory for a moment."""
-        if not isinstance(statement, Compute):
-            with section():
-                del registers[self.program.carriers[statement.value]]
+    def _transfer(
+        self, place: int, statement: Free | Send | Fetch | Drop, registers: Registers, copies: Copies | None
+    ) -> None:
+        value, node = statement.value, self.program.carriers[statement.value]
+        if isinstance(statement, Free):
+            if copies is not None:
+                copies.free(value, registers[node])
+            del registers[node]
             return
+        assert copies is not None
+        if isinstance(statement, Send):
+            copies.send(place, value, registers[node])
+        elif isinstance(statement, Fetch):
+            registers[node] = copies.fetch(place, value)
+        else:
+            copies.drop(place, value)
+
+    def _compute(self, statement: Compute, registers: Registers, states: RandomStates, copies: Copies | None) -> None:
         body = self.program.body(statement)
-        with section():
-            now = None
-            if body.random and statement.first:
-                states.save(statement.operation)
-            elif body.random:
-                now = states.get()
-                states.restore(statement.operation)
-            body.run(registers, statement.drops)
-            if now is not None:
-                states.set(now)
+        if copies is not None:
+            for value in self.plan.graph.inputs(statement.operation):
+                copies.arrive(value)
+            if statement.overwrites is not None:
+                copies.settle(statement.overwrites)
+        now = None
+        if body.random and statement.first:
+            states.save(statement.operation)
+        elif body.random:
+            now = states.get()
+            states.restore(statement.operation)
+        body.run(registers, statement.drops)
+        if now is not None:
+            states.set(now)
 
     def _finish(self, registers: Registers) -> StepOutcome:
         for body in self.program.epilogue:

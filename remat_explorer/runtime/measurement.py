@@ -20,10 +20,13 @@ import numpy as np
 from remat_explorer.allocator import AllocatorPrediction, predict_allocator
 from remat_explorer.capture import AllocatorBytes
 from remat_explorer.documents import write_json
+from remat_explorer.errors import ExecutionError
+from remat_explorer.offload import TransferPlan, TransferTimeline
 from remat_explorer.offsets import predict_pool
-from remat_explorer.plan import Compute, Plan, Timeline
+from remat_explorer.plan import Compute, Timeline
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds
 from remat_explorer.runtime.comparison import Comparison
+from remat_explorer.runtime.copies import AnyPlan
 
 COMPARED = tuple(Comparison(0.0, 0.0, True, True, True).to_document())  # keys of a comparison in `run --json`
 
@@ -44,7 +47,7 @@ class Measurement:
         generated_peak: measured peak of the generated code in bytes, resident bytes included.
         checkpoint_all_seconds: median time of the plan that keeps everything, taken in turn with it; None where
             memory does not hold it.
-        predicted_overhead: cost of the schedule over the cost of computing everything once.
+        predicted_overhead: cost of the schedule, or makespan, over the cost of computing everything once.
         eager: plain PyTorch, taken in turn with both; None where memory does not hold it.
         allocator: None on the CPU.
         missing: why there is no `eager` or no `checkpoint_all_seconds`, or "".
@@ -53,7 +56,7 @@ class Measurement:
     """
 
     device: str
-    plan: Plan
+    plan: AnyPlan
     during: np.ndarray
     after: np.ndarray
     statement_seconds: np.ndarray
@@ -71,11 +74,16 @@ class Measurement:
 
     @cached_property
     def predicted_allocator(self) -> AllocatorPrediction:
-        """What PyTorch's allocator on a GPU would take for the plan alone, on whatever device it was measured."""
+        """What PyTorch's allocator on a GPU would take for the plan alone, on whatever device it was measured.
+
+        An ExecutionError of a plan that sends values.
+        """
+        if isinstance(self.plan, TransferPlan):
+            raise ExecutionError("what PyTorch's allocator takes is not predicted for a plan that sends values")
         return predict_allocator(self.plan, resident=self.resident_tensors)
 
     @property
-    def predicted(self) -> Timeline:
+    def predicted(self) -> Timeline | TransferTimeline:
         """The plan's timeline."""
         return self.plan.timeline
 
@@ -186,11 +194,20 @@ class Measurement:
             "eager_peak": self.eager.peak if self.eager else None,
             **(compared.to_document() if compared else dict.fromkeys(COMPARED)),
             **self._allocator_document(),
-            "predicted_allocated_on_gpu": self.predicted_allocator.peak_allocated,
-            "predicted_reserved_on_gpu": self.predicted_allocator.peak_reserved,
-            "predicted_fragmentation_on_gpu": self.predicted_allocator.fragmentation,
-            "predicted_pool_on_gpu": predict_pool(self.plan).to_document(),
+            **self._predicted_document(),
             "missing": self.missing,
+        }
+
+    def _predicted_document(self) -> dict[str, Any]:
+        """What a GPU would take for the plan."""
+        if isinstance(self.plan, TransferPlan):
+            return {}
+        found = self.predicted_allocator
+        return {
+            "predicted_allocated_on_gpu": found.peak_allocated,
+            "predicted_reserved_on_gpu": found.peak_reserved,
+            "predicted_fragmentation_on_gpu": found.fragmentation,
+            "predicted_pool_on_gpu": predict_pool(self.plan).to_document(),
         }
 
     def _allocator_document(self) -> dict[str, int | None]:
@@ -225,13 +242,60 @@ class Measurement:
             ]
         if self.missing:
             lines.append(f"not compared: {self.missing}")
-        lines += [f"{self.predicted_allocator} (predicted)", f"{predict_pool(self.plan)} (predicted)"]
+        if not isinstance(self.plan, TransferPlan):
+            lines += [f"{self.predicted_allocator} (predicted)", f"{predict_pool(self.plan)} (predicted)"]
         if self.allocator:
             lines += [
                 f"CUDA, beside the budget: {self.allocator.plan}",
                 f"the whole process: {self.allocator.process}; cuBLAS keeps {format_bytes(self.allocator.libraries)}",
             ]
         return "\n".join(lines)
+
+
+_NO_COPIES = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class TransferMeasurement(Measurement):
+    """One executed plan that sends values. Bytes of copies are counted apart from those of the device.
+
+    Attributes:
+        host: bytes of copies after each statement, by the sizes that buffers and files have had, int64.
+        tier: "host" for copies in memory, "disk" for files.
+    """
+
+    host: np.ndarray = field(default_factory=_NO_COPIES.copy)
+    tier: str = ""
+
+    @property
+    def host_peak(self) -> int:
+        """Most bytes of copies at a time."""
+        return int(self.host.max(initial=0))
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing that was measured contradicts what was promised."""
+        return super().sound and self.host_peak == self._transfer_plan.host_peak
+
+    @property
+    def _transfer_plan(self) -> TransferPlan:
+        assert isinstance(self.plan, TransferPlan)
+        return self.plan
+
+    def to_document(self) -> dict[str, Any]:
+        """As of any measurement, and the bytes of copies."""
+        plan = self._transfer_plan
+        copies = {"tier": self.tier, "sent": plan.sent_bytes, "predicted_host_peak": plan.host_peak}
+        return super().to_document() | copies | {"measured_host_peak": self.host_peak}
+
+    def __str__(self) -> str:
+        plan, where = self._transfer_plan, "files" if self.tier == "disk" else "host"
+        copies = (
+            f"copies: {format_bytes(plan.sent_bytes)} sent; most at a time in {where}: predicted "
+            f"{format_bytes(plan.host_peak)}, measured {format_bytes(self.host_peak)}; the predicted overhead is with "
+            f"{plan.transfers.describe()}"
+        )
+        return f"{super().__str__()}\n{copies}"
 
 
 @dataclass(frozen=True)
@@ -264,7 +328,7 @@ _TRACE_LANES = {"forward": 1, "backward": 2, "recomputed": 3}
 
 
 def _trace_document(
-    plan: Plan,
+    plan: AnyPlan,
     device: str,
     statement_seconds: np.ndarray,
     during: np.ndarray,

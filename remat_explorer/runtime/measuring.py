@@ -10,6 +10,7 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ from remat_explorer.capture import Loss, Program, exact_kernels, place, released
 from remat_explorer.entry_checks import Repeats, require_arguments
 from remat_explorer.errors import ExecutionError, OutOfMemoryError, RematError
 from remat_explorer.files import replacing
+from remat_explorer.offload import TransferSolution
 from remat_explorer.quantities import format_bytes
 from remat_explorer.runtime.comparison import FinalState
-from remat_explorer.runtime.measurement import Measurement, Reference
+from remat_explorer.runtime.copies import HOST, Tier, statement_text
+from remat_explorer.runtime.measurement import Measurement, Reference, TransferMeasurement
 from remat_explorer.runtime.plan_bench import PlanBench
 from remat_explorer.solvers import Solution
 
@@ -31,7 +34,7 @@ NOT_YET = "plain PyTorch has not run yet"
 
 
 def measure(
-    solution: Solution,
+    solution: Solution | TransferSolution,
     model: nn.Module,
     args: tuple[Any, ...],
     kwargs: dict[str, Any] | None = None,
@@ -44,6 +47,8 @@ def measure(
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     cancelled: Callable[[], bool] = lambda: False,
     on_measured: Callable[[Measurement], None] = lambda measurement: None,
+    tier: str = HOST,
+    folder: str | Path | None = None,
 ) -> Measurement:
     """Run the plan of ``solution`` beside plain PyTorch, from the same random state, and compare.
 
@@ -52,7 +57,9 @@ def measure(
     more, to find the operation at which that begins.
 
     Args:
-        solution: with a schedule, of the graph that `capture` (and `profile`) gave for these inputs.
+        solution: with a schedule, of the graph that `capture` (and `profile`) gave for these inputs; or with a plan
+            that sends values, whose measurement is a `TransferMeasurement`. Copies are as fast as this machine makes
+            them.
         model, args, kwargs, loss: as for `capture`.
         device: "cpu", "cuda", or "auto" for CUDA where there is one; None for where the model lies.
         repeats: timed runs of each of the plan, the plan that keeps everything, and plain PyTorch, taken in turn.
@@ -64,18 +71,21 @@ def measure(
         cancelled: asked before each statement, and before each operation of plain PyTorch.
         on_measured: called with what is known once the plan's memory is, and once its results are compared, too; what
             is not timed yet has NaN seconds.
+        tier, folder: where copies lie, as for `remat_explorer.rematerialize`.
 
     Raises:
+        ArgumentError: if there is no such tier.
         OutOfMemoryError: if memory runs out while the plan runs, with the statement, what was alive, the prediction.
-        ExecutionError: if there is no schedule, it belongs to another model, the cap is passed, or it was cancelled.
+        ExecutionError: if there is no schedule, it belongs to another model, the cap is passed, a copy fails, or it was
+            cancelled.
     """
     require_arguments(measure, locals())
-    if solution.schedule is None or solution.plan is None:
+    if solution.plan is None or solution.overhead is None:
         raise ExecutionError(f"there is nothing to run: {solution}")
     placed = place(model, args, kwargs, device)
     if snapshot is not None:
         require_cuda(placed.device)
-    repeats = max(1, repeats)
+    repeats, place_of_copies = max(1, repeats), Tier(tier, folder)
     total, done = 6 + 3 * repeats, 0
 
     def advance(steps: int = 1) -> None:
@@ -86,7 +96,7 @@ def measure(
             raise ExecutionError("the measurement was cancelled between two runs")
 
     with exact_kernels(), torch.random.fork_rng([placed.device] if placed.device.type == "cuda" else []):
-        bench = PlanBench(solution, placed, loss, cancelled, program)
+        bench = PlanBench(solution, placed, loss, cancelled, program, place_of_copies)
         advance()
         missing: list[str] = []
         names = ["plan", "checkpoint-all", "eager"]
@@ -99,7 +109,7 @@ def measure(
                 bench.start.rewind()
                 bench.eager_run()  # explains what plain PyTorch cannot run either
                 raise
-        measured = Measurement(
+        measured = _kind_of(bench.host_bytes, tier)(
             device=torch.cuda.get_device_name(placed.device) if placed.device.type == "cuda" else "cpu",
             plan=solution.plan,
             during=during,
@@ -110,7 +120,7 @@ def measure(
             seconds=math.nan,
             generated_peak=0,
             checkpoint_all_seconds=None,
-            predicted_overhead=solution.schedule.overhead,
+            predicted_overhead=solution.overhead,
             eager=None,
             allocator=allocator,
             missing=NOT_YET,
@@ -156,6 +166,11 @@ def measure(
     )
 
 
+def _kind_of(host_bytes: np.ndarray | None, tier: str) -> Callable[..., Measurement]:
+    """What makes a measurement from all that it has in common with others."""
+    return Measurement if host_bytes is None else partial(TransferMeasurement, host=host_bytes, tier=tier)
+
+
 @contextlib.contextmanager
 def _skipped_if_out_of_memory(name: str, names: list[str], missing: list[str]):
     """Strike a contender off that memory does not hold."""
@@ -169,13 +184,13 @@ def _skipped_if_out_of_memory(name: str, names: list[str], missing: list[str]):
         torch.cuda.empty_cache()
 
 
-def _require_cap(solution: Solution, during: np.ndarray) -> None:
+def _require_cap(solution: Solution | TransferSolution, during: np.ndarray) -> None:
     assert solution.plan is not None
     over = during > solution.budget
     if over.any():
         at = int(over.argmax())
         raise ExecutionError(
-            f"{solution.plan.text(solution.plan.statements[at])!r} needed {format_bytes(int(during[at]))}, above the "
+            f"{statement_text(solution.plan, at)!r} needed {format_bytes(int(during[at]))}, above the "
             f"cap of {format_bytes(solution.budget)}"
         )
 

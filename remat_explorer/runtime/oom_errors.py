@@ -11,14 +11,16 @@ import torch
 
 from remat_explorer.capture import is_out_of_memory
 from remat_explorer.errors import OutOfMemoryError
-from remat_explorer.plan import Compute, Plan
+from remat_explorer.offload import Fetch
+from remat_explorer.plan import Compute, Free
 from remat_explorer.quantities import format_bytes
+from remat_explorer.runtime.copies import AnyPlan, statement_text
 from remat_explorer.runtime.emitter import STATEMENT, statement_of_line
 
 MAX_VALUES_SHOWN = 5  # values named in the message
 
 
-def live_values_before(plan: Plan, index: int) -> list[int]:
+def live_values_before(plan: AnyPlan, index: int) -> list[int]:
     """Ids of the values in memory when a statement begins, largest first."""
     held: set[int] = set()
     for statement in plan.statements[:index]:
@@ -26,12 +28,14 @@ def live_values_before(plan: Plan, index: int) -> list[int]:
             outputs = plan.graph.outputs(statement.operation, statement.implementation)
             held |= set(outputs) - set(statement.drops)
             held.discard(statement.overwrites)  # type: ignore[arg-type]
-        else:
+        elif isinstance(statement, Free):
             held.discard(statement.value)
+        elif isinstance(statement, Fetch):
+            held.add(statement.value)
     return sorted(held, key=lambda v: (-plan.graph.values[v].bytes, v))
 
 
-def oom_error(plan: Plan, index: int | None) -> OutOfMemoryError:
+def oom_error(plan: AnyPlan, index: int | None) -> OutOfMemoryError:
     """The error for running out of memory at a statement, or at an unknown place."""
     advice = "solve with a smaller budget, or take a smaller batch"
     if index is None:
@@ -44,7 +48,7 @@ def oom_error(plan: Plan, index: int | None) -> OutOfMemoryError:
         named.append(f"{len(held) - MAX_VALUES_SHOWN} more with {format_bytes(rest)}")
     alive = ", ".join(named) if named else "nothing"
     return OutOfMemoryError(
-        f"memory ran out at {plan.text(statement)!r} (statement {index + 1} of {len(plan.statements)}, stage "
+        f"memory ran out at {statement_text(plan, index)!r} (statement {index + 1} of {len(plan.statements)}, stage "
         f"{statement.stage}), where {format_bytes(int(plan.timeline.during[index]))} were predicted. In memory were "
         f"{format_bytes(graph.resident_bytes)} of parameters, inputs and buffers, and {alive}; {advice}",
         statement=index,
@@ -52,7 +56,7 @@ def oom_error(plan: Plan, index: int | None) -> OutOfMemoryError:
 
 
 @contextlib.contextmanager
-def explain_oom(plan: Plan, forget: Callable[[], None], at: Callable[[], int | None] | None = None) -> Iterator:
+def explain_oom(plan: AnyPlan, forget: Callable[[], None], at: Callable[[], int | None] | None = None) -> Iterator:
     """Turn running out of memory into an `OutOfMemoryError` that holds on to no tensor.
 
     ``forget`` lets go of the tensors that the caller holds; ``at`` gives the statement under way, by default the one

@@ -16,7 +16,7 @@ from torch.fx import Node
 
 from remat_explorer.capture import Program
 from remat_explorer.errors import ExecutionError
-from remat_explorer.plan import Plan
+from remat_explorer.runtime.copies import AnyPlan
 from remat_explorer.runtime.strided_gradients import share_memory
 
 SMALL = 4096  # bytes of an output that is copied though the plan has no room for it
@@ -26,7 +26,7 @@ _HARDTANH = torch.ops.aten.hardtanh_backward.default  # reads the result here, a
 class OutputReads:
     """What a plan's backward pass reads of what the forward pass made."""
 
-    def __init__(self, plan: Plan, program: Program, split: int) -> None:
+    def __init__(self, plan: AnyPlan, program: Program, split: int) -> None:
         self._plan, self._program, self._split = plan, program, split
 
     @cached_property

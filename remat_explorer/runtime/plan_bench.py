@@ -34,7 +34,9 @@ from remat_explorer.capture import (
 )
 from remat_explorer.capture.memory_meter import memory_meter
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
+from remat_explorer.offload import TransferSolution
 from remat_explorer.runtime.comparison import Comparison, Difference, FinalState, FirstDifference, compare
+from remat_explorer.runtime.copies import Tier, open_copies
 from remat_explorer.runtime.eager import Eager, InitialState, interleaved_seconds
 from remat_explorer.runtime.first_difference import FingerprintRecorder, ObservedPlan, find_first_difference
 from remat_explorer.runtime.generated_step import generate
@@ -52,11 +54,12 @@ class PlanBench:
 
     def __init__(
         self,
-        solution: Solution,
+        solution: Solution | TransferSolution,
         placed: Placement,
         loss: Loss | None,
         cancelled: Callable[[], bool],
         program: Program | None = None,
+        tier: Tier | None = None,
     ) -> None:
         assert solution.plan is not None
         self.solution, self.placed, self.cancelled = solution, placed, cancelled
@@ -64,8 +67,9 @@ class PlanBench:
         self.program = program or trace(placed.model, placed.args, placed.kwargs, loss, options=graph.options)
         require_same_structure(graph, self.program.graph, placed.device, self.program.assumptions)
         self.tensors = TrainingStep(placed.model, placed.args, placed.kwargs, loss).tensors(placed.args, placed.kwargs)
-        self.interpreter = Interpreter(solution.plan, self.program, placed.device)
-        self.generated = generate(solution.plan, self.program, placed.device)
+        self.host_bytes: np.ndarray | None = None  # of copies, after each statement of `metered_run`
+        self.interpreter = Interpreter(solution.plan, self.program, placed.device, tier or Tier())
+        self.generated = generate(solution.plan, self.program, placed.device, tier)
         self.everything = generate(everything(graph), self.program, placed.device)
         self.eager = Eager(placed, loss)
         self._interruption = InterruptibleRuns(cancelled)
@@ -99,9 +103,10 @@ class PlanBench:
         self.start.rewind()
         meter = memory_meter(self.placed.device)
         cap = hard_cap(self.placed.device, self.solution.budget - self.solution.graph.resident_bytes, capped)
-        registers = self.registers()
-        with cap, meter:
-            outcome = self.interpreter.run(registers, meter.section, self.cancelled)
+        registers, run = self.registers(), self.interpreter
+        with cap, meter, open_copies(run.tier, run.plan, run.device, self.cancelled) as copies:
+            outcome = run.run(registers, meter.section, self.cancelled, copies)
+        self.host_bytes = None if copies is None else copies.host_bytes
         resident = self.solution.graph.resident_bytes
         during = np.array([reading.highest for reading in meter.readings], dtype=np.int64) + resident
         after = np.array([reading.after for reading in meter.readings], dtype=np.int64) + resident
@@ -163,7 +168,7 @@ class PlanBench:
         self.start.rewind()
         registers = self.registers()
         with memory_meter(self.placed.device) as meter, meter.section():
-            self._interruption.run("plan", lambda: self.generated.run(registers), timed=True)
+            self._interruption.run("plan", lambda: self.generated.run(registers, self.cancelled), timed=True)
         return self.solution.graph.resident_bytes + meter.readings[0].highest
 
     def statement_seconds(self) -> np.ndarray:
@@ -178,7 +183,7 @@ class PlanBench:
     def contenders(self) -> dict[str, Callable[[], Any]]:
         """One run of each: "plan" and "checkpoint-all" by generated code, and "eager"."""
         return {
-            "plan": lambda: self.generated.run(self.registers()),
+            "plan": lambda: self.generated.run(self.registers(), self.cancelled),
             "checkpoint-all": lambda: self.everything.run(self.registers()),
             "eager": self.eager.explained_run,
         }

@@ -44,9 +44,9 @@ from remat_explorer.runtime.plan_mismatch import (
 from remat_explorer.runtime.preconditions import require_first_call, require_plain_surroundings, require_plannable
 from remat_explorer.runtime.random_state import RandomStates
 from remat_explorer.runtime.size_variants import SizeVariants, differ_only_in_sizes
-from remat_explorer.runtime.step_planner import StepPlanner, TrainingPlan, agree_on_plan
+from remat_explorer.runtime.step_planner import AnySolution, StepPlanner, TrainingPlan, agree_on_plan
 from remat_explorer.runtime.training_run import TrainingRun, train
-from remat_explorer.solvers import Budget, Solution, is_relative, is_smallest
+from remat_explorer.solvers import Budget, is_relative, is_smallest
 
 MAX_BRANCH_PLANS = 8  # plans that are made at most where truth values are read: more are made if ``resolve`` is set
 MAX_SIZE_VARIANTS = 64  # plans carried over to other sizes that are kept; each takes some MiB of the host's memory
@@ -107,7 +107,7 @@ class Rematerialization:
         self._forward_was_replaced = False  # whether the first plan is of a forward that has been replaced since
 
     @property
-    def solution(self) -> Solution:
+    def solution(self) -> AnySolution:
         """The solution that ran last, or will run first."""
         return self.plans[-1].solution
 

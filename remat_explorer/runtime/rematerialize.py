@@ -24,12 +24,22 @@ from torch import nn
 
 from remat_explorer.capture import Loss, ProcessGroup, require_capturable
 from remat_explorer.entry_checks import Seconds, require_arguments
-from remat_explorer.errors import ExecutionError
+from remat_explorer.errors import ArgumentError, ExecutionError, QuantityError, shown
+from remat_explorer.offload import LINKS, Transfers, TransferSolution
 from remat_explorer.runtime.call_signature import ExampleInputs, counts_to_tensors
+from remat_explorer.runtime.copies import HOST, Tier
 from remat_explorer.runtime.preconditions import require_plain_surroundings, require_plannable
 from remat_explorer.runtime.rematerialization import FORWARD_NOT_CALLED, Rematerialization
 from remat_explorer.runtime.step_planner import StepPlanner, agree_on_plan
-from remat_explorer.solvers import REQUESTED, Budget, Progress, Solution, require_budget, require_meaning
+from remat_explorer.solvers import (
+    REQUESTED,
+    TRANSFER_STRATEGIES,
+    Budget,
+    Progress,
+    Solution,
+    require_budget,
+    require_meaning,
+)
 
 
 def rematerialize(
@@ -39,7 +49,7 @@ def rematerialize(
     budget: Budget | None = None,
     loss: Loss | None = None,
     strategy: str = "optimal",
-    solution: Solution | str | Path | None = None,
+    solution: Solution | TransferSolution | str | Path | None = None,
     *,
     resolve: bool = False,
     optimizer: str | None = None,
@@ -49,6 +59,9 @@ def rematerialize(
     cache: bool = False,
     budget_means: str = REQUESTED,
     retain_graph: bool = False,
+    offload: str | float | Transfers | None = None,
+    tier: str = HOST,
+    folder: str | Path | None = None,
 ) -> RematerializedModule:
     """A drop-in for ``model`` whose training steps stay within a memory budget, with the gradients of plain PyTorch.
 
@@ -107,12 +120,20 @@ def rematerialize(
         retain_graph: plan for ``backward(retain_graph=True)``, which otherwise has no effect on the model: what the
             forward pass leaves stays until a backward pass that does not retain it, and the budget includes that: "60%"
             is then of what keeping everything takes so, and "smallest" the least of a row of schedules.
+        offload: also send values to the host, and fetch them before they are read: a rate for both ways, such as
+            "25 GB/s", or bytes per second; a link of `remat_explorer.offload.LINKS`, such as "pcie4"; or `Transfers`.
+            The strategy is then "offload", unless it is "offload-only". The rate decides what is sent; nothing is
+            slowed down to it. If a copy fails, the step raises an error that names it, and the model is as before.
+        tier: where copies lie: "host" for memory beside the budget, pinned for CUDA, or "disk" for files, on the CPU.
+        folder: where those files lie, in a folder of their own that goes with the step; the system's by default.
 
     Raises:
+        ArgumentError: if there is no such tier, or ``offload`` is given with what it does not go with.
         CaptureError: if the model has no static training graph.
         ExecutionError: if no schedule fits, with the smallest budget worth trying, or memory runs out; if forward
             changes an attribute in every pass, which would be stale; if the model is compiled or wrapped, or sharded by
             anything else; if the processes of a sharded one have different inputs.
+        QuantityError: if ``offload`` is no bandwidth.
         SolutionError: if the solution is not this model's, or exceeds its budget with the workspace measured here, or
             with what is retained.
 
@@ -128,8 +149,12 @@ def rematerialize(
     >>> least = rematerialize(model, (x,), budget="smallest", time_limit=4)
     >>> least.rematerialization.solution.budget < trained.rematerialization.solution.budget
     True
+    >>> sending = rematerialize(model, (x,), budget="80%", time_limit=2, strategy="offload-only", offload="1000 GB/s")
+    >>> sending(x).square().mean().backward()
+    >>> sending.rematerialization.solution.plan.sent_bytes > 0
+    True
     """
-    require_arguments(rematerialize, locals(), but=("model", "args"))
+    require_arguments(rematerialize, locals(), but=("model", "args", "offload"))
     require_budget(budget)
     require_capturable(model, args, kwargs)
     require_plannable(model)
@@ -140,7 +165,11 @@ def rematerialize(
     planner = StepPlanner(
         budget, loss, strategy, solution, time_limit, solver, optimizer, on_progress, cache, budget_means
     )
-    planner = dataclasses.replace(planner, retain_graph=retain_graph)
+    transfers = _transfers_of(offload, solution, strategy, retain_graph, budget_means)
+    if transfers is not None and strategy not in TRANSFER_STRATEGIES:
+        planner = dataclasses.replace(planner, strategy="offload")
+    places = {"transfers": transfers, "tier": Tier(tier, folder)}
+    planner = dataclasses.replace(planner, retain_graph=retain_graph, **places)
     processes = ProcessGroup.of(model)
     if processes is None:
         planned = planner.plan(model, args, kwargs)
@@ -153,6 +182,37 @@ def rematerialize(
             stacklevel=2,
         )
     return _rematerialized_module(Rematerialization(model, planner, planned, resolve, ExampleInputs.of(args, kwargs)))
+
+
+def _transfers_of(
+    offload: str | float | Transfers | None, solution: Any, strategy: str, retain_graph: bool, budget_means: str
+) -> Transfers | None:
+    """The transfers that are asked for, or those of a given solution, where everything else goes with them."""
+    if offload is None and not isinstance(solution, TransferSolution):
+        if strategy in TRANSFER_STRATEGIES:
+            raise ArgumentError(f'strategy={strategy!r} needs a bandwidth; give one, such as offload="25 GB/s"')
+        return None
+    if offload is not None and solution is not None:
+        raise ArgumentError("offload=... is for a plan that is searched for; leave it out where solution=... is given")
+    if strategy != "optimal" and strategy not in TRANSFER_STRATEGIES:
+        names = " or ".join(map(repr, TRANSFER_STRATEGIES))
+        raise ArgumentError(f"strategy={strategy!r} sends nothing; with offload={shown(offload)} it is {names}")
+    for name, given in (
+        ("retain_graph=True", retain_graph),
+        (f"budget_means={budget_means!r}", budget_means != REQUESTED),
+    ):
+        if given:
+            raise ArgumentError(f"{name} is not for plans that send values; leave it or offload=... out")
+    if isinstance(solution, TransferSolution):
+        return solution.transfers
+    try:
+        if isinstance(offload, bool) or not isinstance(offload, str | float | int | Transfers):
+            raise QuantityError("")
+        return Transfers.of(offload)
+    except QuantityError:
+        raise QuantityError(
+            f'offload={shown(offload)} is no bandwidth; write "25 GB/s", or one of: {", ".join(sorted(LINKS))}'
+        ) from None
 
 
 def _require_constant(loss: Loss | None) -> None:

@@ -18,8 +18,9 @@ from torch import nn
 from remat_explorer.allocator import reserved_of
 from remat_explorer.capture import Profile, Program, StorageCensus, detached_inputs, name_of_call, state_bytes
 from remat_explorer.checker import check_schedule
-from remat_explorer.errors import ExecutionError, ScheduleError
+from remat_explorer.errors import ExecutionError, ScheduleError, SolutionError
 from remat_explorer.graph import Graph
+from remat_explorer.offload import TransferSolution
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import exact_bytes, format_seconds
 from remat_explorer.runtime.call_signature import (
@@ -33,7 +34,7 @@ from remat_explorer.runtime.call_signature import (
 from remat_explorer.runtime.model_state import ModelState
 from remat_explorer.runtime.plan_mismatch import ANEW, difference_of_inputs, difference_of_models
 from remat_explorer.runtime.retain_graph import retaining_peak
-from remat_explorer.runtime.step_planner import CapturedStep, StepPlanner, TrainingPlan
+from remat_explorer.runtime.step_planner import AnySolution, CapturedStep, StepPlanner, TrainingPlan, transfers_on
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import REQUESTED, RESERVED, Budget, Solution, Status, checkpoint_all, checkpoint_all_peak
 
@@ -113,7 +114,7 @@ class SizeVariants:
         what, _ = difference_of_inputs(planned.signature, now, planned.paths, paths_of(*called))
         return what or difference_of_models(planned.state, planned.state.current())[0]
 
-    def _carry_over(self, larger: TrainingPlan, captured: CapturedStep) -> Solution:
+    def _carry_over(self, larger: TrainingPlan, captured: CapturedStep) -> AnySolution:
         program = captured.program
         there = program.bind(self.model, detached_inputs(captured.args, captured.kwargs), tangents=False)
         resident = program.graph.resident_bytes + StorageCensus(program, captured.device).resident_difference(there)
@@ -192,7 +193,7 @@ def covers(planned: Signature, now: Signature) -> bool:
 
 
 def carry_over_schedule(
-    solution: Solution,
+    solution: AnySolution,
     larger: Program,
     smaller: Program,
     resident_bytes: int,
@@ -200,7 +201,7 @@ def carry_over_schedule(
     alone: bool = True,
     state: int = 0,
     retain: bool = False,
-) -> Solution:
+) -> AnySolution:
     """A solution within the same budget for a step with smaller inputs: its schedule, or nothing recomputed.
 
     The two programs must have the same operations with the same dependencies, and no value may be larger, so that every
@@ -211,14 +212,19 @@ def carry_over_schedule(
     What is taken over and not measured: an operation is assumed to need at most the workspace that was measured for its
     larger inputs, an output to take over a storage only if it does so there, and a storage that was found to be larger
     than predicted to be no larger now. Costs stay those that were measured there, so only their shares mean something,
-    and nothing is proven about them. ``resident_bytes`` are there before the smaller step begins, and ``state`` is the
-    bytes of a generator's state.
+    and nothing is proven about them. A plan that sends values is carried over in the same way. ``resident_bytes`` are
+    there before the smaller step begins, and ``state`` is the bytes of a generator's state.
     """
     require_same_operations(larger, smaller)
     states = [state if body.random else 0 for body in smaller.bodies]
     graph = transfer_profile(solution.graph, larger.graph, smaller.graph, resident_bytes, states)
-    assert solution.schedule is not None
     everything = checkpoint_all_within(graph, solution.budget, budget_means, retain) if alone else None
+    if isinstance(solution, TransferSolution):
+        try:
+            return everything or transfers_on(graph, solution)
+        except SolutionError as error:
+            raise ExecutionError(str(error)) from None
+    assert solution.schedule is not None
     if everything is not None and everything.schedule and everything.schedule.cost <= solution.schedule.cost:
         return everything
     try:

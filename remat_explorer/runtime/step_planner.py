@@ -1,7 +1,8 @@
 """From a model and inputs to code that trains it within a budget: capture, profile, solve, generate.
 
-`StepPlanner.plan` gives a `TrainingPlan`. Of processes that hold a sharded model the first one searches, and the others
-take its answer (`solve_on_first_process`); a step runs only if all have the same collectives (`agree_on_plan`).
+`StepPlanner.plan` gives a `TrainingPlan`, whose solution may be a `TransferSolution`. Of processes that hold a sharded
+model the first one searches, and the others take its answer (`solve_on_first_process`); a step runs only if all have
+the same collectives (`agree_on_plan`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,11 +39,13 @@ from remat_explorer.capture import (
 )
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.documents import to_json
-from remat_explorer.errors import ExecutionError, SolutionError
+from remat_explorer.errors import ExecutionError, ScheduleError, SolutionError
 from remat_explorer.graph import Graph
-from remat_explorer.plan import Compute, Plan
+from remat_explorer.offload import TransferPlan, Transfers, TransferSolution, check_transfers
+from remat_explorer.plan import Compute
 from remat_explorer.quantities import exact_bytes
 from remat_explorer.runtime.call_signature import CallingConvention, Signature, paths_of
+from remat_explorer.runtime.copies import AnyPlan, Tier
 from remat_explorer.runtime.forward_backward import ForwardBackward
 from remat_explorer.runtime.model_state import ModelState
 from remat_explorer.runtime.preconditions import attributes_after_forward, require_plannable, require_registered
@@ -53,11 +56,14 @@ from remat_explorer.solvers import (
     Budget,
     Progress,
     Solution,
+    Status,
     capture_options_of,
     explain_unfit,
     minimum_budget,
     solve,
 )
+
+AnySolution = Solution | TransferSolution
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +73,7 @@ class StepPlanner:
     budget: Budget | None = None
     loss: Loss | None = None
     strategy: str = "optimal"
-    solution: Solution | str | Path | None = None
+    solution: AnySolution | str | Path | None = None
     time_limit: float = 60.0
     solver: str = "highs"
     optimizer: str | None = None
@@ -75,6 +81,8 @@ class StepPlanner:
     cache: bool = False
     budget_means: str = REQUESTED
     retain_graph: bool = False
+    transfers: Transfers | None = None
+    tier: Tier = field(default_factory=Tier)
 
     def plan(
         self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], within: Budget | None = None
@@ -107,18 +115,24 @@ class StepPlanner:
         require_registered(model, program)
         settled = attributes_after_forward(model, args, kwargs, self.loss, program.changes)
         processes = ProcessGroup.of(model)
-        return CapturedStep(model, args, kwargs, self.loss, program, settled, self.retain_graph, processes)
+        if self.transfers is not None and processes is not None:
+            raise ExecutionError(
+                "the model is sharded (fully_shard), and no plan for it sends values to the host; leave offload=... out"
+            )
+        return CapturedStep(model, args, kwargs, self.loss, program, settled, self.retain_graph, processes, self.tier)
 
     def _options(self) -> CaptureOptions:
         """How the graph must be captured for its structure to be that of a given solution."""
         given = self.solution
         if given is not None:
-            options = given.graph.options if isinstance(given, Solution) else capture_options_of(given)
+            options = given.graph.options if isinstance(given, AnySolution) else capture_options_of(given)
             if options is not None:
                 return options
         return CaptureOptions(optimizer=self.optimizer)
 
-    def _checked_solution(self, graph: Graph, solution: Solution | str | Path) -> Solution:
+    def _checked_solution(self, graph: Graph, solution: AnySolution | str | Path) -> AnySolution:
+        if isinstance(solution, TransferSolution):
+            return solution if solution.plan is None else transfers_on(graph, solution)
         found = solution.on(graph) if isinstance(solution, Solution) else Solution.load_schedule(solution, graph)
         if self.budget_means == RESERVED and found.schedule and reserved_of(found.schedule) > found.budget:
             raise SolutionError(
@@ -132,9 +146,12 @@ class StepPlanner:
             )
         return found
 
-    def _solve(self, graph: Graph, budget: Budget | None) -> Solution:
+    def _solve(self, graph: Graph, budget: Budget | None) -> AnySolution:
         if budget is None:
             raise ExecutionError('there is nothing to plan with; give budget=..., such as "2 GiB", or solution=...')
+        if self.transfers is not None:
+            asked = (graph, budget, self.strategy, self.time_limit, self.solver)
+            return solve(*asked, on_progress=self.on_progress, transfers=self.transfers)
         settings = {"on_progress": self.on_progress, "cache": self.cache, "budget_means": self.budget_means}
         if not self.retain_graph:
             return solve(graph, budget, self.strategy, self.time_limit, self.solver, **settings)
@@ -144,9 +161,11 @@ class StepPlanner:
 
         return solve_within(graph, budget, solve_at)
 
-    def _require_schedule(self, solution: Solution) -> None:
-        if solution.schedule is not None:
+    def _require_schedule(self, solution: AnySolution) -> None:
+        if solution.plan is not None:
             return
+        if isinstance(solution, TransferSolution):
+            raise ExecutionError(f"no plan was found that sends values and fits: {solution}; give a larger budget")
         smallest = minimum_budget(solution.graph)
         if solution.status == "infeasible":
             raise ExecutionError(smallest.explain_infeasible(solution.strategy, solution.budget))
@@ -167,19 +186,20 @@ class CapturedStep:
     settled: Mapping[Place, Snapshot]  # what the attributes that forward fills hold after it
     retain_graph: bool = False  # whether its plans are for several backward passes
     processes: ProcessGroup | None = None  # those that hold the model together, if it is sharded
+    tier: Tier = field(default_factory=Tier)  # where its plans send values
 
     @property
     def device(self) -> torch.device:
         """Where the model lies."""
         return next(self.model.parameters()).device
 
-    def plan_with(self, solution: Solution, measured: bool = True) -> TrainingPlan:
+    def plan_with(self, solution: AnySolution, measured: bool = True) -> TrainingPlan:
         """The code of a solution; an ExecutionError if its plan cannot be parted into a forward and a backward pass."""
         assert solution.plan is not None
         assert self.program.reads is not None
         signature = Signature.of(self.args, self.kwargs, self.model)
         state = ModelState(self.model, self.program.reads, self.settled, self.loss)
-        code = ForwardBackward.of(solution.plan, self.program, self.device, self.retain_graph)
+        code = ForwardBackward.of(solution.plan, self.program, self.device, self.retain_graph, self.tier)
         paths, convention = paths_of(self.args, self.kwargs), CallingConvention.of(self.model, self.args, self.kwargs)
         return TrainingPlan(signature, tuple(paths), convention, state, solution, code, measured, self.processes)
 
@@ -192,7 +212,7 @@ class TrainingPlan:
     paths: tuple[str, ...]  # what the inputs of that call are called
     convention: CallingConvention  # how they came
     state: ModelState  # of the model
-    solution: Solution
+    solution: AnySolution
     code: ForwardBackward
     measured: bool = True  # whether workspace was measured for these inputs, not for larger ones
     processes: ProcessGroup | None = None  # those that run it together, if the model is sharded
@@ -217,7 +237,25 @@ class TrainingPlan:
 _Plan = TypeVar("_Plan")
 
 
-def solve_on_first_process(processes: ProcessGroup | None, graph: Graph, search: Callable[[], Solution]) -> Solution:
+def transfers_on(graph: Graph, solution: TransferSolution) -> TransferSolution:
+    """The plan of a solution for another profile of its step, or for smaller inputs; nothing is proven about it there.
+
+    Raises:
+        SolutionError: if its plan is not one of this graph within the solution's budget.
+    """
+    assert solution.plan is not None
+    if len(graph.values) != len(solution.graph.values) or graph.n != solution.graph.n:
+        raise SolutionError(f"this plan is for another graph, {solution.graph.name!r}, than the one given")
+    try:
+        plan = check_transfers(TransferPlan(graph, solution.transfers, solution.plan.statements), solution.budget).plan
+    except ScheduleError as error:
+        raise SolutionError(f"the plan does not serve this model: {error}") from None
+    return replace(solution, graph=graph, plan=plan, status=Status.FEASIBLE, lower_bound=None)
+
+
+def solve_on_first_process(
+    processes: ProcessGroup | None, graph: Graph, search: Callable[[], AnySolution]
+) -> AnySolution:
     """What ``search`` gives on the first process, checked again on each; here, if there is only one.
 
     ``graph`` is the same on each process, and each raises what ``search`` has raised on the first one.
@@ -245,7 +283,7 @@ def solve_on_first_process(processes: ProcessGroup | None, graph: Graph, search:
     return found or Solution.from_document(told[0]["solution"], graph)
 
 
-def collectives_digest(plan: Plan, program: Program) -> int:
+def collectives_digest(plan: AnyPlan, program: Program) -> int:
     """A number that two plans share if they have the same collectives in the same order; never 0."""
     order = []
     for statement in plan.statements:

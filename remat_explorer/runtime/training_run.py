@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -11,9 +12,12 @@ from torch.fx import Node
 
 from remat_explorer.capture import Registers, Result, as_part_of, no_autocast
 from remat_explorer.errors import ExecutionError
+from remat_explorer.offload import TransferPlan
+from remat_explorer.runtime.copies import Copies
 from remat_explorer.runtime.forward_backward import BackwardGenerator, ForwardBackward
 from remat_explorer.runtime.oom_errors import explain_oom
 from remat_explorer.runtime.output_guard import OutputGuard
+from remat_explorer.runtime.random_state import generator_state, set_generator_state
 from remat_explorer.runtime.retain_graph import graph_is_retained
 from remat_explorer.runtime.strided_gradients import share_memory
 
@@ -26,7 +30,8 @@ _RAN = (
 class TrainingRun:
     """One forward pass and the backward pass that belongs to it.
 
-    Parameters and buffers are read from ``model``; new buffer contents are written when the forward pass ends.
+    Parameters and buffers are read from ``model``; new buffer contents are written when the forward pass ends. Where a
+    pass of a plan that sends values fails, they are as they were before, and no gradient has left.
     """
 
     def __init__(
@@ -41,6 +46,8 @@ class TrainingRun:
         self._gradients: list[torch.Tensor | None] = []
         self._parameters: dict[str, tuple[torch.Tensor, int]] = {}  # that the backward pass reads, with their versions
         self._versions: dict[Node, int] = {}
+        self._copies: Copies | None = None
+        self._before: list[tuple[torch.Tensor, torch.Tensor, int]] = []  # buffers, what they held, versions since
 
     @property
     def is_waiting(self) -> bool:
@@ -50,8 +57,12 @@ class TrainingRun:
     def forward(self) -> list[torch.Tensor]:
         """Run the forward pass; every output. An ExecutionError names the statement where memory ran out."""
         code = self.code
-        with no_autocast(), torch.no_grad(), explain_oom(code.plan, self._forget):
-            results, self._saved = code.forward(self._residents)
+        start = None
+        if isinstance(code.plan, TransferPlan):
+            start = generator_state(code.device)
+            self._copies = code.tier.open(code.plan, code.device)
+        with no_autocast(), torch.no_grad(), explain_oom(code.plan, self._forget), self._undone_on_error(start):
+            results, self._saved = code.forward(self._residents, self._copies)
             self._write_buffers(results)
         named = zip(code.forward_results, results, strict=True)
         outputs = [tensor for result, tensor in named if result.kind == "output"]
@@ -96,7 +107,7 @@ class TrainingRun:
             if entry.kind == "parameter" and entry.node in backward.reads
         }
         self._gradients = []
-        self._running = backward.run(residents, saved, self._gradients)
+        self._running = backward.run(residents, saved, self._gradients, self._copies)
         del residents, saved, starts  # they would hold what the backward pass frees
         return self.advance(0)
 
@@ -116,7 +127,7 @@ class TrainingRun:
                     f"parameter {result.name!r} was written to in the backward pass, before its gradient was there; "
                     "a hook may write to a parameter when it gets the gradient of that parameter"
                 )
-        with no_autocast(), torch.no_grad(), explain_oom(self.code.plan, self._forget):
+        with no_autocast(), torch.no_grad(), explain_oom(self.code.plan, self._forget), self._undone_on_error():
             next(running)
             gradients = self._handed_over(handover)
             if torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled():
@@ -158,6 +169,26 @@ class TrainingRun:
             for result, content in zip(buffers, end.value, strict=True):
                 self.model.get_buffer(result.name).copy_(content)
         running.close()
+        if self._copies is not None:
+            self._copies.close()
+            self._before.clear()
+
+    @contextlib.contextmanager
+    def _undone_on_error(self, start: Any = None) -> Iterator[None]:
+        """End the copies where a pass fails, put back its buffers, and the generator to its state ``start``."""
+        try:
+            yield
+        except BaseException:
+            if self._copies is not None:
+                self._over = True
+                self._copies.close()
+                self._forget()
+                for buffer, old, version in self._before:
+                    if buffer._version == version:  # no other pass has written to it since
+                        buffer.copy_(old)
+                if start is not None:
+                    set_generator_state(start, self.code.device)
+            raise
 
     def _write_buffers(self, results: list[torch.Tensor]) -> None:
         """Write the new contents; old ones that the backward pass reads take the place of the new, which stays."""
@@ -167,7 +198,10 @@ class TrainingRun:
                 continue
             buffer, node = self.model.get_buffer(result.name), nodes[result.name]
             old = buffer.clone() if node in self.code.backward_residents else None
+            before = None if self._copies is None else buffer.clone()
             buffer.copy_(new)
+            if before is not None:
+                self._before.append((buffer, before, buffer._version))
             if old is not None and not any(share_memory(new, tensor) for tensor in self._saved):
                 new.copy_(old)
                 old = new  # in memory in any case, so that the copy can go
