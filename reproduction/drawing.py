@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 
 HEIGHT = 420
-NARROW = "\u00a0\u00a0\u00a0"  # between a bar and its number, where a mark of another source may lie
 
 
 def bars(

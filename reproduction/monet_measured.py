@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from remat_explorer.figures.palette import palette
 from remat_explorer.quantities import format_overhead, format_share
-from reproduction.drawing import NARROW, dressed
+from reproduction.drawing import dressed
 from reproduction.item import Cancelled, Item, Outcome, Settings, Tell
 from reproduction.monet_networks import by_network, overhead_curves, panels
 from reproduction.p100 import (
@@ -252,6 +252,7 @@ def _draw_figure_4(rows: list[dict[str, Any]]) -> Figure:
     colours = palette("light")
     found = {(row["network"], row["group"]): 100 * (row["overhead"] - 1) for row in rows if row["overhead"] is not None}
     networks, groups = list(dict.fromkeys(name for name, _ in found)), list(MODES.values())
+    most = max(found.values())
     shades = {groups[0]: colours.resident, groups[-1]: colours.backward}
     figure: Any = make_subplots(1, len(networks), shared_yaxes=True, subplot_titles=networks, horizontal_spacing=0.03)
     for column, name in enumerate(networks, 1):
@@ -260,24 +261,25 @@ def _draw_figure_4(rows: list[dict[str, Any]]) -> Figure:
         figure.add_bar(
             x=[height for _, height in bars],
             y=[group for group, _ in bars],
-            text=[f"{NARROW}{height:+.1f} %{NARROW}" for _, height in bars],
             marker={"color": [shades.get(group, colours.kept) for group, _ in bars]},
             orientation="h",
-            textposition="outside",
             showlegend=False,
             **place,
+        )
+        words = {"text": [f"{height:+.1f} %" for _, height in bars], "y": [group for group, _ in bars]}
+        figure.add_scatter(
+            **words, x=[1.08 * most] * len(bars), mode="text", textposition="middle right", showlegend=False, **place
         )
         theirs = [(group, found[name, group + PUBLISHED]) for group in groups if (name, group + PUBLISHED) in found]
         mark = {"symbol": "diamond-open", "size": 11, "color": colours.ink, "line": {"width": 2}}
         points = {"x": [height for _, height in theirs], "y": [group for group, _ in theirs]}
         named = {"name": "published, for the same choice", "showlegend": column == 1}
         figure.add_scatter(**points, **named, mode="markers", marker=mark, **place)
-    least, most = min(found.values()), max(found.values())
-    figure.update_xaxes(range=[min(least, 0) - 0.55 * most, 1.75 * most], ticksuffix=" %", nticks=4)
+    figure.update_xaxes(range=[1.5 * min(0.0, *found.values()) - 2, 1.7 * most], ticksuffix=" %", nticks=4)
     figure.update_yaxes(autorange="reversed")
     dressed(figure).update_xaxes(zeroline=True, zerolinecolor=colours.budget)
     figure.update_xaxes(title_text="overhead over PyTorch", row=1, col=(len(networks) + 1) // 2)
-    return figure.update_layout(margin={"t": 40, "b": 96}, legend={"y": -0.22, "yanchor": "top"})
+    return figure.update_layout(margin={"t": 40, "b": 96, "r": 20}, legend={"y": -0.22, "yanchor": "top"})
 
 
 FIGURE_4 = Item(

@@ -61,6 +61,7 @@ from remat_explorer.figures.tradeoff import (
     curve_traces,
     largest_infeasible,
     mark,
+    methods_by_budget,
     overheads,
     pointer_traces,
     points_of,
