@@ -587,6 +587,6 @@ def methods_by_budget(frontier: Frontier, top: float | None = None, theme: Theme
     figure.update_xaxes(title="budget", range=[-0.5, len(budgets) - 0.5], showgrid=False, zeroline=False, **ticks)
     step = next(step for step in (1, 2, 5, 10, 20, 50, 100, edge) if edge <= 8 * step)
     heights = {"tickvals": np.arange(0, edge, step), "range": [-0.06 * edge, 1.2 * edge]}
-    figure.update_yaxes(title="overhead", ticksuffix=" %", gridcolor=colours.grid, zeroline=False, **heights)
+    figure.update_yaxes(title="overhead (%)", gridcolor=colours.grid, zeroline=False, **heights)
     figure.update_layout(title=in_figure(frontier.graph.name), height=440, margin={"t": 72, "b": 56}, **colours.look)
     return figure
