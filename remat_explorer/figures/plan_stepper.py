@@ -133,7 +133,9 @@ def schedule_stepper(schedule: Schedule, theme: Theme = "light") -> Figure:
     plain: dict[str, Any] = {"showgrid": False, "zeroline": False}
     for axis, (across, upwards) in PANELS.items():
         figure.update_layout({f"xaxis{axis}": {**plain, "domain": across, "anchor": f"y{axis}"}})
-        side = {"autorange": "reversed"} if axis in ("2", "3", "4") else {"rangemode": "tozero", "visible": axis == "5"}
+        side = {"": {"range": [-1, 1], "visible": False}, "5": {"rangemode": "tozero"}}.get(
+            axis, {"autorange": "reversed"}
+        )
         figure.update_layout({f"yaxis{axis}": {**plain, **side, "domain": upwards, "anchor": f"x{axis}"}})
         if axis in words:
             place = {"x": across[0], "y": upwards[1], "xref": "paper", "yref": "paper", "xanchor": "left"}
