@@ -4,6 +4,7 @@
 # make site      build the site into build/site/html: docs, API, every notebook executed; opens every page once
 # make pictures  renew the pictures of figures in the notebooks; NOTEBOOKS="01 04b" renews those of these alone
 # make audit     ask whether weaknesses of the packages are known  (needs a network)
+# make demo      open the three pages of the demo in a browser; needs no set-up
 # make quick     every check, and the part of the tests that QUICK lists, in about a minute
 # make test TORCH=2.15.0 PYTHON=python3.13    the same tests with another PyTorch and Python, in a .venv of their own
 # The first Python that is new enough and can make virtual environments.
@@ -24,10 +25,13 @@ QUICK := $(addprefix tests/, core explanations figures capture/test_predicted_co
 	project/test_contributing.py runtime/test_statements.py solvers/bounds solvers/methods/test_heuristics.py \
 	solvers/sweeps/test_frontier.py)
 
-.PHONY: explore test thorough quick quick-tests check setup site pictures audit lock clean
+.PHONY: explore demo test thorough quick quick-tests check setup site pictures audit lock clean
 
 explore: setup
 	$(BIN)/remat-explorer lab notebooks/01_explorer.ipynb --port $(PORT) $(if $(NO_BROWSER),--no-browser)
+
+demo:
+	$(PYTHON) -c "import pathlib, webbrowser; [webbrowser.open(page.resolve().as_uri()) for page in sorted(pathlib.Path('docs/live').glob('*.html'))]"
 
 # Files stay in their order: those in a browser follow each other, and share one. A test that hangs ends its process
 # after five minutes, and says what every thread did. The run ends with a process that is lost: with another in its

@@ -12,8 +12,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from remat_explorer.figures.palette import palette
 from remat_explorer.quantities import format_overhead, format_share
-from reproduction.drawing import bars
+from reproduction.drawing import dressed
 from reproduction.item import Cancelled, Item, Outcome, Settings, Tell
 from reproduction.monet_networks import by_network, overhead_curves, panels
 from reproduction.p100 import (
@@ -169,8 +170,6 @@ def _sentence(network: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _draw_figure_3(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """A panel for each network: a colour for each way, dotted where it is the authors'."""
-    from remat_explorer.figures.palette import palette
-
     hues = palette("light").hues
     drawn = [row for row in rows if row["overhead"] is not None]
     networks = list(dict.fromkeys(row["network"] for row in drawn))
@@ -247,14 +246,40 @@ def figure_4_words(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str
 
 
 def _draw_figure_4(rows: list[dict[str, Any]]) -> Figure:
-    heights: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        if row["overhead"] is not None:
-            entry = heights.setdefault(row["network"], {"network": row["network"]})
-            entry[row["group"]] = 100 * (row["overhead"] - 1)
-    named = [(group, group + PUBLISHED) if mode in CHOOSING else (group,) for mode, group in MODES.items()]
-    columns = {name: name for names in named for name in names}
-    return bars(list(heights.values()), "network", columns, "overhead over PyTorch (%)")
+    """A panel for each network, in it a bar for each set of kinds; a diamond is what the authors found for it."""
+    from plotly.subplots import make_subplots
+
+    colours = palette("light")
+    found = {(row["network"], row["group"]): 100 * (row["overhead"] - 1) for row in rows if row["overhead"] is not None}
+    networks, groups = list(dict.fromkeys(name for name, _ in found)), list(MODES.values())
+    most = max(found.values())
+    shades = {groups[0]: colours.resident, groups[-1]: colours.backward}
+    figure: Any = make_subplots(1, len(networks), shared_yaxes=True, subplot_titles=networks, horizontal_spacing=0.03)
+    for column, name in enumerate(networks, 1):
+        place = {"row": 1, "col": column}
+        bars = [(group, found[name, group]) for group in groups if (name, group) in found]
+        figure.add_bar(
+            x=[height for _, height in bars],
+            y=[group for group, _ in bars],
+            marker={"color": [shades.get(group, colours.kept) for group, _ in bars]},
+            orientation="h",
+            showlegend=False,
+            **place,
+        )
+        words = {"text": [f"{height:+.1f} %" for _, height in bars], "y": [group for group, _ in bars]}
+        figure.add_scatter(
+            **words, x=[1.08 * most] * len(bars), mode="text", textposition="middle right", showlegend=False, **place
+        )
+        theirs = [(group, found[name, group + PUBLISHED]) for group in groups if (name, group + PUBLISHED) in found]
+        mark = {"symbol": "diamond-open", "size": 11, "color": colours.ink, "line": {"width": 2}}
+        points = {"x": [height for _, height in theirs], "y": [group for group, _ in theirs]}
+        named = {"name": "published, for the same choice", "showlegend": column == 1}
+        figure.add_scatter(**points, **named, mode="markers", marker=mark, **place)
+    figure.update_xaxes(range=[1.5 * min(0.0, *found.values()) - 2, 1.7 * most], ticksuffix=" %", nticks=4)
+    figure.update_yaxes(autorange="reversed")
+    dressed(figure).update_xaxes(zeroline=True, zerolinecolor=colours.budget)
+    figure.update_xaxes(title_text="overhead over PyTorch", row=1, col=(len(networks) + 1) // 2)
+    return figure.update_layout(margin={"t": 40, "b": 96, "r": 20}, legend={"y": -0.22, "yanchor": "top"})
 
 
 FIGURE_4 = Item(
@@ -332,8 +357,6 @@ def figure_6_words(rows: Sequence[Mapping[str, Any]], settings: Settings = "full
 
 def _draw_figure_6(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """A panel for each network: a colour for each mode, dotted where it is the published run."""
-    from remat_explorer.figures.palette import palette
-
     hues = dict(zip(MODES.values(), palette("light").hues, strict=False))
     drawn = [row for row in rows if row["overhead"] is not None]
     networks = list(dict.fromkeys(row["network"] for row in drawn))

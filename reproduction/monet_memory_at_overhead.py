@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from typing import TYPE_CHECKING, Any
 
+from remat_explorer.figures.palette import palette
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead
 from remat_explorer.solvers import checkpoint_all_peak, default_selection, memory_at_overhead
-from reproduction.drawing import bars
+from reproduction.drawing import dressed
 from reproduction.item import Cancelled, Item, Outcome, Settings, Tell, progress_listener
 from reproduction.monet_networks import NETWORKS, ON_P100, PUBLISHED, choice_graph
 from reproduction.p100 import memory_at, pytorch, smallest_run
@@ -140,18 +141,47 @@ def _rounded(ratio: float, rounding: str) -> str:
 
 
 def _draw(rows: list[dict[str, Any]], networks: list[str]) -> Figure:
-    by_network: list[dict[str, Any]] = []
-    for name in networks:
-        mine = {row["way"]: row for row in rows if row["network"] == name}
-        entry = {"network": name} | {way: row["ratio"] for way, row in mine.items()}
-        by_network.append(entry | {"published": PUBLISHED.get(name)})
-    columns = {
-        PLAIN: f"{PLAIN}, by a roofline",
-        JOINT: f"{JOINT}, by a roofline",
-        THEIRS: THEIRS,
-        "published": "published for MONeT",
+    """A line for each network: on the left ours, Checkmate's problem and the joint one; on the right the authors'."""
+    from plotly.subplots import make_subplots
+
+    colours, known = palette("light"), {(row["network"], row["way"]): row for row in rows}
+    titles = ("found here, by published rates", "the authors', on a P100")
+    figure: Any = make_subplots(1, 2, shared_yaxes=True, subplot_titles=titles, horizontal_spacing=0.04)
+    marks = {  # column, symbol, colour and side of the number, of each way
+        PLAIN: (1, "circle", colours.kept, "middle right"),
+        JOINT: (1, "circle", colours.backward, "middle left"),
+        "published": (2, "diamond", colours.ink, "bottom center"),
+        THEIRS: (2, "circle-open", colours.measured, "top center"),
     }
-    return bars(by_network, "network", columns, "memory relative to plain execution")
+    ratios: dict[str, dict[str, float]] = {way: {} for way in marks}
+    for name in networks:
+        for way in (PLAIN, JOINT, THEIRS):
+            if (row := known.get((name, way))) and row["ratio"] is not None:
+                ratios[way][name] = 100 * row["ratio"]
+        if name in PUBLISHED:
+            ratios["published"][name] = 100 * PUBLISHED[name]
+        ours = [ratios[way][name] for way in (PLAIN, JOINT) if name in ratios[way]]
+        line = {"color": colours.both, "width": 6}
+        figure.add_scatter(x=ours, y=[name] * len(ours), mode="lines", line=line, showlegend=False, row=1, col=1)
+    for way, (column, symbol, colour, side) in marks.items():
+        if heights := ratios[way]:
+            look = {"symbol": symbol, "size": 12, "color": colour, "line": {"width": 2, "color": colour}}
+            figure.add_scatter(
+                x=list(heights.values()),
+                y=list(heights),
+                text=[f"\u00a0{height:.0f} %\u00a0" for height in heights.values()],
+                mode="markers+text",
+                textposition=side,
+                marker=look,
+                name="published for MONeT" if way == "published" else way,
+                row=1,
+                col=column,
+            )
+    most = max(height for heights in ratios.values() for height in heights.values())
+    figure.update_xaxes(range=[0, 1.2 * most], ticksuffix=" %")
+    figure.update_xaxes(title_text="memory relative to plain execution", row=1, col=1)
+    figure.update_yaxes(autorange="reversed", type="category")
+    return dressed(figure).update_layout(margin={"t": 40, "b": 96}, legend={"y": -0.2, "yanchor": "top"})
 
 
 TABLE_1 = Item(

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+from remat_explorer.figures.palette import palette
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_overhead, format_share
 from remat_explorer.solvers import (
@@ -25,9 +27,15 @@ from remat_explorer.solvers import (
     relative_gap,
     solve,
 )
+from reproduction.drawing import HEIGHT, dressed
 from reproduction.item import Cancelled, Item, Outcome, Settings, Tell, name_list, progress_listener
 from reproduction.monet_networks import NETWORKS, PUBLISHED, by_network, choice_graph, overhead_curves
 
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+
+ACROSS = 3  # panels beside each other
 FIGURE_3_ROOFLINE_SHARES: dict[Settings, tuple[float, ...]] = {
     "small": (0.9, 0.8, 0.65),
     "full": (0.8, 0.65, 0.5, 0.4, 0.3),
@@ -114,7 +122,55 @@ def figure_3_roofline_from_results(details: Mapping[str, Any]) -> Outcome | None
 
 def figure_3_roofline_outcome(rows: list[dict[str, Any]], complete: bool) -> Outcome:
     """The outcome of rows, one for each network, way and budget."""
-    return overhead_curves(rows, "way", figure_3_roofline_words, complete)
+    outcome = overhead_curves(rows, "way", figure_3_roofline_words, complete)
+    return replace(outcome, draw=lambda: _draw_figure_3(outcome.rows))
+
+
+def _draw_figure_3(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """A panel for each network, three in a row, all on the same axes; an arrow says what lies above them."""
+    from plotly.subplots import make_subplots
+
+    colours, networks = palette("light"), list(dict.fromkeys(row["network"] for row in rows))
+    shades = {PAPER: colours.measured, PLAIN: colours.kept, FASTEST: colours.cursor, JOINT: colours.backward}
+    looks: dict[str, Any] = {
+        way: {"line": {"color": shade, "width": 2.5}, "marker": {"size": 8}} for way, shade in shades.items()
+    }
+    looks[PAPER]["marker"] = {"size": 14, "symbol": "circle-open"}  # seen around that of another way
+    ours = [row["overhead in %"] for row in rows if row["way"] != PAPER and row["overhead in %"] is not None]
+    top = 1.15 * max(ours, default=1.0)
+    down = -(-len(networks) // ACROSS)
+    figure: Any = make_subplots(
+        down,
+        min(ACROSS, len(networks)),
+        subplot_titles=networks,
+        shared_xaxes="all",
+        shared_yaxes="all",
+        horizontal_spacing=0.04,
+        vertical_spacing=0.14,
+    )
+    for number, name in enumerate(networks):
+        place = {"row": number // ACROSS + 1, "col": number % ACROSS + 1}
+        for way, shade in shades.items():
+            known = [row for row in rows if row["network"] == name and row["way"] == way]
+            mine = sorted((row for row in known if row["overhead in %"] is not None), key=lambda row: row["share"])
+            inside = [row for row in mine if row["overhead in %"] <= top]
+            points = {"x": [row["memory in %"] for row in inside], "y": [row["overhead in %"] for row in inside]}
+            figure.add_scatter(**points, **looks[way], mode="lines+markers", showlegend=False, **place)
+            above = [row for row in mine if row not in inside]
+            if above:
+                note = {"x": 0.98, "y": 0.98, "xref": "x domain", "yref": "y domain", "showarrow": False}
+                said = (f"\u2191 {row['overhead in %']:+.0f} % at {row['memory in %']:.0f} %" for row in above)
+                text = "<br>".join(said)
+                figure.add_annotation(text=text, font={"color": shade}, align="right", yanchor="top", **note, **place)
+    for way in dict.fromkeys(row["way"] for row in rows if row["overhead in %"] is not None):
+        figure.add_scatter(x=[None], y=[None], mode="lines+markers", **looks[way], name=way)
+    figure.update_yaxes(range=[min([0.0, *ours]) - 2, top], ticksuffix=" %")
+    figure.update_xaxes(ticksuffix=" %", dtick=20, showticklabels=True)
+    figure.update_xaxes(title_text="memory (share of plain execution)", row=down, col=min(2, len(networks)))
+    dressed(figure, height=540 if down > 1 else HEIGHT)
+    figure.update_yaxes(zeroline=True, zerolinecolor=colours.budget)
+    figure.update_yaxes(title_text="overhead", col=1)
+    return figure.update_layout(margin={"b": 90}, legend={"y": -0.17, "yanchor": "top"})
 
 
 def figure_3_roofline_words(rows: Sequence[Mapping[str, Any]], settings: Settings = "full") -> str:

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from remat_explorer.figures.palette import palette
 from remat_explorer.graph import Graph
-from remat_explorer.quantities import format_share
+from remat_explorer.quantities import format_seconds, format_share
 from remat_explorer.solvers import Progress, checkpoint_all_peak, default_selection, solve
-from reproduction.drawing import bars
+from reproduction.drawing import dressed
 from reproduction.item import Cancelled, Item, Outcome, Settings, Tell
 from reproduction.monet_networks import NETWORKS, ON_P100, PUBLISHED, choice_graph
 from reproduction.p100 import published_runs
@@ -193,11 +194,41 @@ def _told_of_races(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _draw(rows: list[dict[str, Any]]) -> Figure:
-    by_network: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        by_network.setdefault(row["network"], {"network": row["network"]})[row["way"]] = row["seconds to 5 %"]
-    columns = {way: way for way in RACES}
-    return bars(list(by_network.values()), "network", columns, "seconds to within 5 %", logarithmic=True)
+    """A line for each network, and a mark for each search at its seconds; what took too long has a place of its own."""
+    from plotly import graph_objects as go
+
+    colours, limit = palette("light"), SECONDS["full"]
+    late = 3 * limit  # where on the axis "not in a minute" is
+    networks = list(dict.fromkeys(row["network"] for row in rows))
+    figure: Any = go.Figure()
+    figure.add_vrect(x0=1.5 * limit, x1=6 * limit, fillcolor=colours.others, line_width=0, layer="below")
+    symbols = ("circle", "diamond", "square", "x")
+    for number, way in enumerate(RACES):
+        mine = {row["network"]: row["seconds to 5 %"] for row in rows if row["way"] == way}
+        seconds = [mine.get(name) for name in networks]
+        above = 0.27 - 0.18 * number  # of each network's line, so that no mark hides another
+        shade = colours.hues[number]
+        reached = [shade if one is not None else colours.ground for one in seconds]
+        look = {"symbol": symbols[number], "size": 11, "color": reached, "line": {"width": 2, "color": shade}}
+        figure.add_scatter(
+            x=[late if one is None else one for one in seconds],
+            y=[place - above for place in range(len(networks))],
+            text=["" if one is None else f"\u00a0{format_seconds(one)}" for one in seconds],
+            mode="markers+text",
+            textposition="middle right",
+            marker=look,
+            showlegend=False,
+        )
+        marker = {"symbol": symbols[number], "size": 11, "color": shade}
+        figure.add_scatter(x=[None], y=[None], mode="markers", marker=marker, name=way)
+    ticks = {0.001: "1 ms", 0.01: "10 ms", 0.1: "100 ms", 1: "1 s", 10: "10 s", late: f"not in {limit:g} s"}
+    axis = {"tickvals": list(ticks), "ticktext": list(ticks.values()), "range": [-3, math.log10(6 * limit)]}
+    figure.update_xaxes(type="log", title_text="time to a schedule within 5 % of the best known", **axis)
+    lines = {"tickvals": list(range(len(networks))), "ticktext": networks, "range": [len(networks) - 0.5, -0.5]}
+    dressed(figure).update_yaxes(showgrid=False, **lines)
+    for place in range(1, len(networks)):
+        figure.add_hline(y=place - 0.5, line={"color": colours.grid, "width": 2})
+    return figure.update_layout(height=460)
 
 
 SECTION_5 = Item(

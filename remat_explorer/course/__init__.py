@@ -14,10 +14,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from remat_explorer.course.exercise import Exercise
-from remat_explorer.course.questions import BY_HAND, FIRST_HALF, SECOND_HALF
+from remat_explorer.course.questions import BY_HAND, FIRST_HALF, SECOND_HALF, TABLE_1, tables_of
 from remat_explorer.errors import UnknownNameError
 
 if TYPE_CHECKING:
@@ -32,7 +30,8 @@ def check(name: str, mine: Any, *given: Any) -> Figure | None:
 
     Args:
         name: of the exercise, such as "03.4".
-        mine: the answer; None as long as there is none.
+        mine: the answer; None as long as there is none. For a schedule made by hand R and S as a tuple, or the explorer
+            in which it was made.
         given: what the notebook has computed and the check needs.
 
     Raises:
@@ -40,14 +39,14 @@ def check(name: str, mine: Any, *given: Any) -> Figure | None:
     """
     exercise = _find(name)
     print(exercise.verdict(mine, *given))
-    made = isinstance(mine, tuple) and len(mine) == 2 and all(isinstance(table, np.ndarray) for table in mine)
-    if name not in BY_HAND or not made:
+    tables = tables_of(mine) if name in BY_HAND else None
+    if tables is None:
         return None
     from remat_explorer.course.exercise import attempt
 
     graph, budget, _ = BY_HAND[name]()
-    fits = mine[0].shape == mine[1].shape == (graph.n, graph.n)
-    return attempt(graph, mine[0], mine[1], budget) if fits else None
+    fits = tables[0].shape == tables[1].shape == (graph.n, graph.n)
+    return attempt(graph, *tables, budget) if fits else None
 
 
 def hint(name: str) -> None:

@@ -13,6 +13,7 @@ from remat_explorer.exercises import schedule_verdict
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.quantities import format_bytes
+from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import STRATEGIES, relax, solve, table_one_row
 
 # graph, budget in bytes, and the cost that is enough
@@ -22,12 +23,24 @@ BY_HAND: dict[str, Callable[[], tuple[Graph, int, float]]] = {
 }
 
 
+def tables_of(mine: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    """R and S of an answer: two tables, a schedule, or what is on the screen of an explorer; None for anything else."""
+    shown = getattr(getattr(mine, "state", mine), "schedule", mine)
+    if isinstance(shown, Schedule):
+        return shown.R, shown.S
+    made = isinstance(mine, tuple) and len(mine) == 2 and all(isinstance(table, np.ndarray) for table in mine)
+    return mine if made else None
+
+
 def _by_hand(name: str) -> Callable[[Any], str]:
     def judged(mine: Any) -> str:
-        if not (isinstance(mine, tuple) and len(mine) == 2):
-            return "Not yet: hand over both tables, such as (R8, S8)."
+        tables = tables_of(mine)
+        if tables is None:
+            return "Not yet: hand over the explorer in which you clicked, or both tables, such as (R, S)."
         graph, budget, cost = BY_HAND[name]()
-        return schedule_verdict(graph, mine[0], mine[1], budget, cost)
+        if tables[0].shape != (graph.n, graph.n):
+            return "Not yet: this is a schedule of another graph than the chain of eight layers."
+        return schedule_verdict(graph, *tables, budget, cost)
 
     return judged
 
@@ -38,8 +51,12 @@ def _of_griewank() -> tuple[np.ndarray, np.ndarray]:
     return schedule.R, schedule.U
 
 
+TABLE_1 = ("checkpoint-all", "griewank", "chen-sqrt-n", "chen-greedy", "ap-sqrt-n", "ap-greedy")  # in Table 1's order
+TABLE_1 += ("linearized-sqrt-n", "linearized-greedy", "checkmate-ilp", "checkmate-approx")
+
+
 def _aware_of_everything() -> list[str]:
-    facts = {name: table_one_row(method) for name, method in STRATEGIES.items()}
+    facts = {name: table_one_row(STRATEGIES[name]) for name in TABLE_1}
     return [name for name, f in facts.items() if {f.general_graphs, f.cost_aware, f.memory_aware} == {"yes"}]
 
 
@@ -98,12 +115,13 @@ FIRST_HALF = (
         "03.1",
         lambda: None,
         (
-            "Which value waits longest after v0?",
-            "Forget v1, too: what does computing it again need?",
-            "Operation 1 reads v0, so stage 15 computes operation 0, too: may v0 then stay for stage 16?",
+            "Which value waits longest after v0? In row 9 of S, drop both",
+            "Stage 15 needs v1 again, and v1 needs v0: look at its orange cells",
+            "Stage 16 needs v0, which is there in stage 15: keep it in row 16 of S",
         ),
-        "S8[3:, 1] = 0\nR8[15, [0, 1]] = 1\nS8[16, 0] = 1\nR8[16, 0] = 0",
-        "Stage 15 gets v1 by operations 0 and 1, and v0 stays for stage 16. (Forgetting one of v2 to v6 does as well.)",
+        'mine.drop(9, "v0")\nmine.drop(9, "v1")\nmine.keep(16, "v0")',
+        "In S, click v0 and v1 in row 9, and v0 in row 16. Stage 15 gets v1 by operations 0 and 1, and v0 stays for "
+        "stage 16. (Dropping one of v2 to v6 instead of v1 does as well.)",
         judged=_by_hand("03.1"),
     ),
     Exercise(
@@ -112,11 +130,12 @@ FIRST_HALF = (
         (
             "Keep three layers, one of them v7, until their gradients need them",
             "The longest stretch without a kept layer belongs at the beginning: most others are gone by then",
-            "Keep v3, v5 and v7",
+            "Drop v0, v1, v2, v4 and v6 in row 9; what comes back together in stage 14 may stay",
         ),
-        "for i in (0, 1, 2, 4, 6):\n    S5[i + 2 :, i] = 0\nR5[10, 6] = R5[12, 4] = 1\nR5[14, [0, 1, 2]] = 1\n"
-        "S5[15, [0, 1]] = 1\nS5[16, 0] = 1",
-        "v6 and v4 come back one at a time; v0, v1 and v2 come back together in stage 14, when most others are gone.",
+        'for value in ("v0", "v1", "v2", "v4", "v6"):\n    mine.drop(9, value)\n'
+        'mine.keep(15, "v1")\nmine.keep(16, "v0")',
+        "In S, click v0, v1, v2, v4 and v6 in row 9, then v1 in row 15 and v0 in row 16. v6 and v4 come back one at a "
+        "time; v0, v1 and v2 come back together in stage 14, when most others are gone.",
         judged=_by_hand("03.2"),
     ),
     Exercise(
@@ -182,11 +201,10 @@ FIRST_HALF = (
         _aware_of_everything,
         (
             "Look for three times yes in the table",
-            "The optimal ones, their roundings, and two more",
+            "Both begin with the paper's integer program",
         ),
-        'mine = ["optimal", "monet", "monet-paper", "checkmate-ilp", "checkmate-unpartitioned"]\n'
-        'mine += ["checkmate-approx", "checkmate-approx-random", "checkmate-approx-search", "dtr", "moccasin"]',
-        "The optimal ones, the roundings of their linear program, one run-time heuristic, and a constraint program.",
+        'mine = ["checkmate-ilp", "checkmate-approx"]',
+        "The integer program, and its linear program with rounding.",
     ),
     Exercise(
         "05.2",

@@ -382,7 +382,7 @@ def folded_blocks(graph: Graph) -> list[dict[str, Any]]:
     >>> from remat_explorer.instances import linear
     >>> (block,) = folded_blocks(linear(4))
     >>> block["label"], block["short"], block["operations"]
-    ('v1–v3', ['1', '2', '3'], [[1, 7], [2, 6], [3, 5]])
+    ('v1–v3, v5–v7', ['1', '2', '3'], [[1, 7], [2, 6], [3, 5]])
     """
     return [
         {

@@ -41,7 +41,7 @@ from remat_explorer.figures.memory_timeline import (
 )
 from remat_explorer.figures.model_graph import folded_picture, model_graph
 from remat_explorer.figures.palette import DARK, LIGHT, Palette, Theme
-from remat_explorer.figures.plan_stepper import plan_stepper
+from remat_explorer.figures.plan_stepper import plan_stepper, schedule_stepper
 from remat_explorer.figures.playing import player
 from remat_explorer.figures.rounding_scatter import rounding_scatter
 from remat_explorer.figures.schedule_heatmap import (
@@ -61,6 +61,7 @@ from remat_explorer.figures.tradeoff import (
     curve_traces,
     largest_infeasible,
     mark,
+    methods_by_budget,
     overheads,
     pointer_traces,
     points_of,

@@ -1,13 +1,17 @@
-"""A plan as an animation: every value a square, filled while it is in memory."""
+"""A plan as an animation: every value a square, filled while it is in memory; alone, or beside R, S and U."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from remat_explorer.figures.palette import Theme, palette
 from remat_explorer.figures.playing import player
+from remat_explorer.figures.schedule_heatmap import computation_kinds, memory_in_stages
 from remat_explorer.plain_text import in_figure
 from remat_explorer.plan import Compute, Free, Plan
+from remat_explorer.schedule import Schedule
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -74,3 +78,98 @@ def plan_stepper(plan: Plan, theme: Theme = "light") -> Figure:
     figure.update_layout(height=260, meta={"stills": [str(number) for number in sorted(stills)]})
     figure.update_layout(**controls, **colours.look)
     return figure
+
+
+PANELS: dict[str, tuple[list[float], list[float]]] = {  # of each axis, across and upwards
+    "": ([0, 1], [0.88, 1]),
+    "2": ([0, 0.31], [0.36, 0.78]),
+    "3": ([0.345, 0.655], [0.36, 0.78]),
+    "4": ([0.69, 1], [0.36, 0.78]),
+    "5": ([0, 1], [0, 0.22]),
+}
+
+
+def schedule_stepper(schedule: Schedule, theme: Theme = "light") -> Figure:
+    """Each statement as a frame: the values in memory, and R, S, U and the memory as far as the step has come.
+
+    Where nothing plays, the frames that ``layout.meta["stills"]`` names stand for all: the highest memory, and the last
+    recomputation.
+
+    Args:
+        schedule: of a small graph, with a stage for each operation.
+        theme: ground of the figure, "light" or "dark".
+
+    >>> from remat_explorer.instances import linear
+    >>> figure = schedule_stepper(Schedule(linear(1), np.eye(3), np.tril(np.ones((3, 3)), -1)))
+    >>> [trace.name for trace in figure.data], figure.frames[2].layout.title.text
+    (['in memory', 'R', 'S', 'U', 'memory', 'now'], 'stage 2: compute v2: 3 bytes in memory')
+    """
+    from plotly import graph_objects as go
+
+    colours, plan = palette(theme), Plan.of(schedule)
+    squares, kinds = plan_stepper(plan, theme), computation_kinds(schedule)
+    U = np.ma.filled(memory_in_stages(schedule).astype(float), np.nan)
+    stages, columns = np.indices(kinds.shape)
+    shades = (colours.empty, colours.forward, colours.backward, colours.recompute)
+    frames, ran = [], np.zeros(kinds.shape, dtype=bool)
+    for number, (statement, frame) in enumerate(zip(plan.statements, squares.frames, strict=True)):
+        if isinstance(statement, Compute):
+            ran[statement.stage, statement.operation] = True
+        row = ran[statement.stage]
+        reached = int(np.flatnonzero(row)[-1]) if row.any() else -1
+        past = (stages < statement.stage) | ((stages == statement.stage) & (columns <= reached))
+        data = [
+            frame.data[0].update(name="in memory", showlegend=False),
+            _table("R", np.where(ran, kinds, 0), shades, 2),
+            _table("S", schedule.S & (stages[:, :1] <= statement.stage), (colours.empty, colours.kept), 3),
+            _table("U", np.where(past, U, np.nan), colours.scale, 4).update(zmin=0, zmax=float(np.nanmax(U))),
+            _memory(plan, len(plan.statements), "memory", colours.others),
+            _memory(plan, number + 1, "now", colours.kept),
+        ]
+        title = f"stage {statement.stage}: {frame.layout.title.text}"
+        frames.append(go.Frame(data=data, name=str(number), layout={"title": {"text": title}}))
+    figure = go.Figure(data=frames[0].data, layout=frames[0].layout, frames=frames)
+    words = {"2": "R: computed", "3": "S: retained", "4": "U: bytes in memory", "5": "bytes after each statement"}
+    plain: dict[str, Any] = {"showgrid": False, "zeroline": False}
+    for axis, (across, upwards) in PANELS.items():
+        figure.update_layout({f"xaxis{axis}": {**plain, "domain": across, "anchor": f"y{axis}"}})
+        side = {"": {"range": [-1, 1], "visible": False}, "5": {"rangemode": "tozero"}}.get(
+            axis, {"autorange": "reversed"}
+        )
+        figure.update_layout({f"yaxis{axis}": {**plain, **side, "domain": upwards, "anchor": f"x{axis}"}})
+        if axis in words:
+            place = {"x": across[0], "y": upwards[1], "xref": "paper", "yref": "paper", "xanchor": "left"}
+            figure.add_annotation(text=words[axis], showarrow=False, yanchor="bottom", **place)
+    names = [in_figure(value.name) for value in plan.graph.values]
+    again = [k for k, one in enumerate(plan.statements) if isinstance(one, Compute) and not one.first]
+    stills = sorted({plan.timeline.peak_statement, *again[-1:]})
+    figure.update_layout(
+        xaxis={"tickvals": list(range(len(names))), "ticktext": names},
+        height=680,
+        showlegend=False,
+        barmode="overlay",
+        bargap=0,
+        meta={"stills": [str(number) for number in stills], "still height": 560},
+        **player([frame.name for frame in frames], "statement ", 600, 1.16, colours),
+        **colours.look,
+    )
+    return figure
+
+
+def _table(name: str, cells: np.ndarray, shades: tuple[str, ...], axis: int):
+    from plotly import graph_objects as go
+
+    if name == "U":
+        scale = [(i / (len(shades) - 1), shade) for i, shade in enumerate(shades)]
+    else:
+        scale = [(edge / len(shades), shade) for i, shade in enumerate(shades) for edge in (i, i + 1)]
+    ends = {"zmin": -0.5, "zmax": len(shades) - 0.5, "showscale": False, "xgap": 1, "ygap": 1}
+    z = [[None if np.isnan(cell) else round(cell) for cell in row] for row in np.asarray(cells, dtype=float)]
+    return go.Heatmap(z=z, name=name, colorscale=scale, xaxis=f"x{axis}", yaxis=f"y{axis}", **ends)
+
+
+def _memory(plan: Plan, until: int, name: str, colour: str):
+    from plotly import graph_objects as go
+
+    shown = plan.timeline.after[:until].tolist() + [None] * (len(plan.statements) - until)
+    return go.Bar(y=shown, name=name, marker={"color": colour, "line": {"width": 0}}, xaxis="x5", yaxis="y5")

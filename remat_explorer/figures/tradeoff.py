@@ -514,3 +514,79 @@ def tradeoff_axes(extent: Extent, theme: Theme = "light") -> tuple[dict[str, Any
         {**look, "title": {"text": f"peak memory ({extent.axis.unit})"}, "range": x},
         {**look, "title": {"text": "overhead (%)"}, "range": y},
     )
+
+
+def methods_by_budget(frontier: Frontier, top: float | None = None, theme: Theme = "light") -> Figure:
+    """One marker for each method and budget: the cheapest schedule of that method that fits.
+
+    Methods stand side by side above each budget, in the order of the legend, so that no marker hides another. A short
+    line is the cheapest of all, and a method without a schedule that fits has a mark in the gray band above.
+
+    Args:
+        frontier: the sweep's result; its budgets and strategies are drawn.
+        top: overhead in % where the band begins, None for room for every marker. What costs more is in the band, with
+            its overhead.
+        theme: ground of the figure.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers import solve
+    >>> found = Frontier(linear(8), tuple(solve(linear(8), 5, name) for name in ("optimal", "chen-sqrt-n")))
+    >>> [(trace.name, trace.customdata) for trace in methods_by_budget(found).data if trace.showlegend is False]
+    [('optimal', ('+29.4 %',)), ('chen-sqrt-n', ('does not fit',))]
+    """
+    from plotly import graph_objects as go
+
+    colours, names = palette(theme), frontier.strategies
+    budgets = sorted({solution.budget for solution in frontier.solutions})
+    cheapest: dict[tuple[str, int], float] = {}
+    for name in names:
+        for budget in budgets:
+            fitting = [point for point in points_of(frontier, name) if (point.peak or 0) <= budget]
+            if fitting:
+                cheapest[name, budget] = float(overheads(fitting).min())
+    known = [overhead for overhead in cheapest.values() if top is None or overhead <= top]
+    edge = max(known, default=LEAST) * 1.08 if top is None else top
+    figure = go.Figure()
+    for number, name in enumerate(names):
+        own, place = mark(name, theme), (number + 0.5) / len(names) - 0.5
+        found = [cheapest.get((name, budget)) for budget in budgets]
+        inside = [overhead is not None and overhead <= edge for overhead in found]
+        figure.add_scatter(
+            x=[at + 0.86 * place for at in range(len(budgets))],
+            y=[overhead if fits else 1.09 * edge for overhead, fits in zip(found, inside, strict=True)],
+            text=[
+                "" if fits or overhead is None else f"{overhead:.0f}"
+                for overhead, fits in zip(found, inside, strict=True)
+            ],
+            customdata=["does not fit" if overhead is None else f"{overhead:+.1f} %" for overhead in found],
+            mode="markers+text",
+            textposition="top center",
+            marker={
+                "symbol": [own.shape if overhead is not None else "x-thin-open" for overhead in found],
+                "color": own.colour,
+                "size": [SIZE + 2 if overhead is not None else SIZE - 3 for overhead in found],
+                "opacity": 1,
+            },
+            hovertemplate=f"{name}: %{{customdata}}<extra></extra>",
+            name=name,
+            showlegend=False,
+        )
+        legend = {"symbol": own.shape, "color": own.colour, "size": SIZE + 2}
+        figure.add_scatter(x=[None], y=[None], mode="markers", marker=legend, name=name)
+    for at, budget in enumerate(budgets):
+        if all_known := [overhead for (_, of), overhead in cheapest.items() if of == budget]:
+            ends = {"x0": at - 0.45, "x1": at + 0.45, "y0": min(all_known), "y1": min(all_known)}
+            figure.add_shape(type="line", line={"color": colours.ink, "width": 1.5}, layer="below", **ends)
+        if at:
+            figure.add_vline(x=at - 0.5, line={"color": colours.grid, "width": 2}, layer="below")
+    figure.add_hrect(y0=edge, y1=1.2 * edge, fillcolor=colours.others, line_width=0, layer="below")
+    words = "does not fit" if top is None else "does not fit (×), or costs more (%)"
+    label = {"x": 1, "y": 1.2 * edge, "xref": "paper", "yanchor": "bottom", "xanchor": "right", "showarrow": False}
+    figure.add_annotation(text=words, **label)
+    ticks = {"tickvals": list(range(len(budgets))), "ticktext": [format_bytes(budget) for budget in budgets]}
+    figure.update_xaxes(title="budget", range=[-0.5, len(budgets) - 0.5], showgrid=False, zeroline=False, **ticks)
+    step = next(step for step in (1, 2, 5, 10, 20, 50, 100, edge) if edge <= 8 * step)
+    heights = {"tickvals": np.arange(0, edge, step), "range": [-0.06 * edge, 1.2 * edge]}
+    figure.update_yaxes(title="overhead (%)", gridcolor=colours.grid, zeroline=False, **heights)
+    figure.update_layout(title=in_figure(frontier.graph.name), height=440, margin={"t": 72, "b": 56}, **colours.look)
+    return figure

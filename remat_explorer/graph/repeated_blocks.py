@@ -367,7 +367,10 @@ def _blocks(graph: Graph, forward: np.ndarray, backward: np.ndarray) -> Repeated
     rows = np.hstack([forward, backward]).tolist()
     written = [[v for k in row for v in dict.fromkeys(_outputs(graph, k))] for row in rows]
     names = _names(graph, forward)
-    return RepeatedBlocks(forward, backward, np.array(written, dtype=np.int64), names, _label(names))
+    label = _label(names)
+    if backward.size and names == _first(graph, forward):  # no module has a name for both passes
+        label += f", {_label(_first(graph, backward[::-1]))}"
+    return RepeatedBlocks(forward, backward, np.array(written, dtype=np.int64), names, label)
 
 
 def _outputs(graph: Graph, k: int) -> list[int]:
@@ -390,7 +393,12 @@ def _names(graph: Graph, forward: np.ndarray) -> tuple[str, ...]:
         modules.append(".".join(paths[0][:shared]) if paths else "")
     if all(modules) and len(set(modules)) == len(modules):
         return tuple(modules)
-    return tuple(graph.operations[row[0]].name for row in forward.tolist())
+    return _first(graph, forward)
+
+
+def _first(graph: Graph, rows: np.ndarray) -> tuple[str, ...]:
+    """The name of each copy's first operation."""
+    return tuple(graph.operations[row[0]].name for row in rows.tolist())
 
 
 def _label(names: tuple[str, ...]) -> str:

@@ -112,7 +112,7 @@ def test_the_solver_shows_incumbent_bound_gap_and_phase_while_it_works(panels: P
         assert said in shown
     assert shown.count("<polyline") == 2
     state.busy, state.answer = "", state.solution
-    assert "Optimal : optimal, highs, within 4 B" in plain(panels.views["solver"].content.html)
+    assert "Proven best : optimal, highs, within 4 B" in plain(panels.views["solver"].content.html)
     chart = progress_svg((HistoryPoint(0, 20, None), HistoryPoint(5, 15, None), HistoryPoint(10, 15, None)), 10.0)
     (line,) = re.findall(r'<polyline class="incumbent" points="([^"]*)"', chart)
     points = [tuple(map(float, point.split(","))) for point in line.split()]

@@ -167,17 +167,17 @@ def rows_in(text: str) -> list[list[str]]:
 
 
 def test_the_minutes_of_the_demo_add_up() -> None:
-    parts = STEP.split(PLAN["A demo of 45 minutes"])
-    assert sum(map(int, parts[1::2])) == 45
+    parts = STEP.split(PLAN["A demo of 35 minutes"])
+    assert sum(map(int, parts[1::2])) == 35
     scenes = [(int(minutes), rows_in(text)) for minutes, text in zip(parts[1::2], parts[2::2], strict=True)]
     of_scenes = [(minutes, sum(int(row[1]) for row in found)) for minutes, found in scenes if found]
-    assert [minutes for minutes, _ in of_scenes] == [together for _, together in of_scenes] == [12, 11]
+    assert [minutes for minutes, _ in of_scenes] == [together for _, together in of_scenes] == [10, 9]
 
 
 @pytest.mark.parametrize("name", ["checkmate-figure-1", "unet"])
 def test_the_scenes_are_those_of_the_presentation(name: str) -> None:
     (step,) = [
-        text for text in STEP.split(PLAN["A demo of 45 minutes"])[2::2] if f'then `presentation("{name}")`' in text
+        text for text in STEP.split(PLAN["A demo of 35 minutes"])[2::2] if f'then `presentation("{name}")`' in text
     ]
     captions = [re.sub(r"\{\w+\}", "\0", scene.caption) for scene in PRESENTATIONS[name].scenes]
     assert [row[0] for row in rows_in(step)] == [str(number) for number in range(1, len(captions) + 1)]

@@ -104,7 +104,8 @@ def named_commands(where: str, everything: list[str]) -> list[str]:
 def test_every_option_that_is_named_exists(name: str) -> None:
     known = {option for command in COMMANDS for option in options_of(command)} | {"--help", "--version"}
     known |= set(reproduction_parser()._option_string_actions)
-    named = set(re.findall(r"`(?:[\w-]+ )*(--[a-z][\w-]*)", page(f"docs/{name}.md"))) - {"--index-url"}
+    known |= {"--index-url", "--from", "--spec"}  # of pip, uvx and pipx
+    named = set(re.findall(r"`(?:[\w-]+ )*(--[a-z][\w-]*)", page(f"docs/{name}.md")))
     assert named <= known
 
 

@@ -151,8 +151,9 @@ def _drawn(output: Mapping[str, Any], page: Any, untitled: str) -> list[tuple[st
     stills = [{key: figure[key] for key in ("data", "layout")}]
     if wanted := figure["layout"].get("meta", {}).get("stills"):
         frames = {frame["name"]: frame for frame in figure["frames"]}
+        tall = {"height": figure["layout"]["meta"].get("still height", STILL["height"])}
         stills = [
-            {"data": frames[name]["data"], "layout": {**figure["layout"], **frames[name]["layout"], **STILL}}
+            {"data": frames[name]["data"], "layout": {**figure["layout"], **frames[name]["layout"], **STILL, **tall}}
             for name in wanted
         ]
     drawn = []

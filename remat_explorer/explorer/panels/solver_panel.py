@@ -8,7 +8,7 @@ from typing import Any
 from remat_explorer.explorer.panels.side_panel import SidePanel, note, table, text
 from remat_explorer.explorer.state.state import HistoryPoint, State
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
-from remat_explorer.solvers import relative_gap
+from remat_explorer.solvers import Status, relative_gap
 
 WIDTH, HEIGHT = 380, 112
 LEFT, RIGHT, TOP, BOTTOM = 52, 8, 8, 18  # margins
@@ -131,7 +131,8 @@ def _phase(state: State, solving: bool) -> str:
         return "<b>The last solve</b>"
     solver = f", {answer.solver}" if answer.solver else ""
     within = f"{text(answer.strategy + solver)}, within {format_bytes(answer.budget)}"
-    return f"<b>{text(str(answer.status).capitalize())}</b>: {within}"
+    status = "Proven best" if answer.status is Status.OPTIMAL else str(answer.status).capitalize()
+    return f"<b>{text(status)}</b>: {within}"
 
 
 def _overhead(cost: float | None, total: float) -> str:
