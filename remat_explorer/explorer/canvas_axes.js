@@ -399,7 +399,7 @@ function ownLegend(name, palette, model, compared) {
 function colourWords(name, palette, compared) {
   const word = (text, colour) => Object.assign(element("u", "", text), { style: `--mark: ${colour}` });
   if (compared) return [word("only here", palette.only_first), " ", word("only there", palette.only_second), " ", word("both", palette.both)];
-  if (name === "R") return ["computed ", word("forward", palette.forward), " ", word("backward", palette.backward), " ", word("again", palette.recompute)];
+  if (name === "R") return ["runs ", word("forward", palette.forward), " ", word("backward", palette.backward), " ", word("again", palette.recompute)];
   return name === "S" ? [word("kept", palette.kept), " from stage to stage"] : [];
 }
 

@@ -462,6 +462,7 @@ def test_the_arrow_of_a_list_is_seen_on_dark_ground(whole: Any) -> None:
 def test_fields_have_the_names_that_stand_over_them(whole: Any) -> None:
     for name in ("Model", "Batch", "Image", "Device", "Costs", "Implementations", "Strategy", "Options", "Solver"):
         assert whole.locator(".remat-controls").get_by_label(name, exact=True).count() == 1, name
+    assert whole.get_by_label("Model", exact=True).input_value() == "mlp"
     assert whole.get_by_label("Limit (s)", exact=True).input_value() == "60"
     assert whole.locator(".remat-controls").get_by_label("Budget", exact=True).count() == 1
     assert whole.get_by_role("slider", name="Stage").count() == 1

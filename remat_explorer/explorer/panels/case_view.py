@@ -16,7 +16,7 @@ from remat_explorer.solvers import Support, best_within, checkpoint_all, method_
 
 WIDTH, HEIGHT = 380, 222
 LEFT, RIGHT, TOP, BOTTOM = 62, 6, 8, 22  # margins
-NAMES, NAME_WIDTH, LETTERS = 66, 10, 13  # room below bars for layers' names; of each; and its letters at most
+NAMES, NAME_WIDTH, LETTERS = 66, 10, 10  # room below bars for layers' names; of each; and its letters at most
 RIGHT_SIDE, FOOT = WIDTH - RIGHT, HEIGHT - BOTTOM
 EAGER, CHECKMATE, PINNED = "eager", "Checkmate", "pinned"
 DRAWN = ["schedule", "other", "frontier", *BUDGETS, "picture", "theme"]

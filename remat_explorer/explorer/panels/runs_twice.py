@@ -90,8 +90,10 @@ def runs_twice_html(schedule: Schedule, selected: int) -> str:
     lines = []
     for row, name, size in zip(rows, names, sizes, strict=False):
         layer = name.partition(" ")[0]
+        if layers[layer] > 1 or layer.isdigit():  # too little for a name
+            layer = name
         marked = row.value == selected, row.share / widest
-        lines.append(_row(row, name if layers[layer] > 1 else layer, name, size.removesuffix(unit[2:]), *marked))
+        lines.append(_row(row, layer, name, size.removesuffix(unit[2:]), *marked))
     more = f'<tr><td class="note" colspan="3">and {len(rows) - MOST} more</td></tr>' if len(rows) > MOST else ""
     head = '<tr><th>Runs twice</th><th class="number">time</th><th class="number">saves' + f"{unit}</th></tr>"
     return f'<table class="twice roving">{head}{"".join(lines)}{more}</table>'
