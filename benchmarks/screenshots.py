@@ -1,7 +1,9 @@
-"""Pictures of the explorer in JupyterLab, in two sizes, light and dark, to be looked at one by one.
+"""Pictures of the explorer in JupyterLab, in several sizes, light and dark, to be looked at one by one.
 
     python benchmarks/screenshots.py FOLDER
     python benchmarks/screenshots.py FOLDER --cases vgg16 comparing --sizes 1280x800 --themes light
+
+Each case is brought about once; its page is given every size and theme then.
 
 The picture of docs/explorer.md, docs/explorer.png, is that of the case "executed", 1280x800, light.
 """
@@ -18,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from playwright.sync_api import sync_playwright
 
 from remat_explorer.cli.terminal import find_chromium
+from tests.browser.explorer_page import choose_theme
 from tests.browser.lab import browse, open_notebook, run_cell, serve, write_notebook
 
 BEGIN = "import remat_explorer as rx\nexplorer = {}\nexplorer"
@@ -107,11 +110,12 @@ CASES: dict[str, list[str]] = {
     "infeasible": [SMALL, f"{READY}\nexplorer.state.budget = explorer.state.smallest.lower_bound * 9 // 10\n{SOLVE}"],
     "error": [SMALL, f"{READY}\nexplorer.state.image = 3\n{READY}"],
 }
-SIZES = {"1280x800": (1280, 800), "1920x1080": (1920, 1080)}
+SIZES = {"1280x800": (1280, 800), "1440x900": (1440, 900), "1920x1080": (1920, 1080)}
+OTHER_SIZES = {"700x900": (700, 900), "900x800": (900, 800), "2560x1440": (2560, 1440)}
 
 
-def photograph(page: Any, address: str, root: Path, case: str) -> None:
-    """Bring the explorer into the state of ``case``; the page's view is on it then."""
+def bring_about(page: Any, address: str, root: Path, case: str) -> None:
+    """Bring the explorer into the state of ``case``."""
     first, *rest = CASES[case]
     write_notebook(root / f"{case}.ipynb", [BEGIN.format(first), READY, *rest])
     open_notebook(page, address, f"{case}.ipynb")
@@ -121,37 +125,37 @@ def photograph(page: Any, address: str, root: Path, case: str) -> None:
         raise RuntimeError(f"{case}: {errors.first.inner_text()}")
     if page.locator(".remat-presenting").count() == 0:
         page.keyboard.press("Escape")
-    page.wait_for_timeout(1500)
+
+
+def photograph(page: Any, size: tuple[int, int], path: Path) -> None:
+    """The page in a size, with the view on the explorer."""
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    page.wait_for_timeout(1000)
     page.locator(".remat-explorer").evaluate("root => root.scrollIntoView({block: 'start'})")
     page.wait_for_timeout(700)
+    page.screenshot(path=path)
+    print(path, page.locator(".remat-explorer").bounding_box(), page.leaks, page.failures, flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
-    parser.add_argument("--sizes", nargs="+", choices=list(SIZES), default=list(SIZES))
+    parser.add_argument("--sizes", nargs="+", choices=[*SIZES, *OTHER_SIZES], default=list(SIZES))
     parser.add_argument("--themes", nargs="+", choices=["light", "dark"], default=["light", "dark"])
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     chromium = find_chromium() or sys.exit("no browser was found")
-    for theme in options.themes:
-        dark = theme == "dark"
-        with (
-            tempfile.TemporaryDirectory() as place,
-            serve(Path(place), dark) as address,
-            sync_playwright() as playwright,
-        ):
-            for case in options.cases:
-                for size in options.sizes:
-                    profile = Path(place) / f"profile-{case}-{size}"
-                    with browse(playwright, profile, chromium, *SIZES[size], dark) as page:
-                        photograph(page, address, Path(place) / "root", case)
-                        path = options.folder / f"{case}-{size}-{theme}.png"
-                        page.screenshot(path=path)
-                        print(
-                            path, page.locator(".remat-explorer").bounding_box(), page.leaks, page.failures, flush=True
-                        )
+    with tempfile.TemporaryDirectory() as place, serve(Path(place)) as address, sync_playwright() as playwright:
+        for case in options.cases:
+            with browse(playwright, Path(place) / f"profile-{case}", chromium) as page:
+                bring_about(page, address, Path(place) / "root", case)
+                for theme in options.themes:
+                    choose_theme(page, theme.capitalize())
+                    for size in options.sizes:
+                        pixels = (SIZES | OTHER_SIZES)[size]
+                        photograph(page, pixels, options.folder / f"{case}-{size}-{theme}.png")
+                page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
 
 
 if __name__ == "__main__":

@@ -67,6 +67,7 @@ function group(explorer, groups) {
   for (const [title, names] of Object.entries(groups)) {
     const list = explorer.querySelector(`.remat-list-${title} select`);
     if (!list || list.querySelector(":scope > option") === null) continue;
+    const chosen = list.selectedOptions[0]; // an entry that is moved is chosen no more
     for (const [label, members] of names) {
       const entries = [...list.querySelectorAll(":scope > option")].filter((entry) => members.includes(entry.text.split(/\s/)[0]));
       if (!entries.length) continue;
@@ -74,6 +75,7 @@ function group(explorer, groups) {
       entries[0].before(made);
       made.append(...entries);
     }
+    if (chosen) chosen.selected = true;
   }
 }
 

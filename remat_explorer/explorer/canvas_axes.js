@@ -1,5 +1,6 @@
 // What stands around and over the cells: ticks, names where they fit, marks of the search, and the cursor.
 const MARGIN = { left: 44, right: 6, top: 10, bottom: 32, names: 96 };
+const STAGE_WORDS = "stage: one new operation each";
 const NAMED = 9; // pixels that a column needs to carry its name
 const AROUND_NAMES = 20; // pixels above a name and for the title below it
 const FONT = "system-ui, sans-serif";
@@ -44,7 +45,8 @@ function upright(context, x, y, align, text) {
   context.restore();
 }
 
-function axes(context, panel, part, palette, box, marked) {
+// With `few` numbers there is room for little else than the first and the last.
+function axes(context, panel, part, palette, box, marked, few) {
   const count = panel.ids.length;
   const bottom = box.top + box.height;
   const middle = (column) => box.left + ((column + 0.5) * box.width) / count;
@@ -62,11 +64,12 @@ function axes(context, panel, part, palette, box, marked) {
     panel.ids.forEach((id, column) =>
       upright(context, middle(column), bottom + 4, "right", fitted(context, panel.name(id), box.foot - bottom - AROUND_NAMES)),
     );
-  } else {
+  } else if (panel.folded) brackets(context, palette, panel.ids, panel.section, box.left, box.width, bottom, false);
+  else {
     context.textBaseline = "top";
-    const step = tickStep(count, box.width, 34);
+    const step = tickStep(count, box.width, few ? 80 : 34);
     panel.ids.forEach((id, column) => {
-      if ((panel.folded ? column : id) % step !== 0) return;
+      if (id % step !== 0) return;
       const last = box.left + box.width + MARGIN.right - context.measureText(id).width / 2;
       context.fillText(id, Math.min(middle(column), last), bottom + 4);
     });
@@ -75,12 +78,31 @@ function axes(context, panel, part, palette, box, marked) {
   context.textAlign = "right";
   context.textBaseline = "middle";
   const rows = part.rows.length;
-  const step = tickStep(rows, box.height, 12.5);
-  part.rows.forEach((t, row) => {
-    if ((panel.folded ? row : t) % step === 0) context.fillText(t, box.left - 6, box.top + ((row + 0.5) * box.height) / rows);
+  const step = tickStep(rows, box.height, few ? 90 : 12.5);
+  if (panel.folded) brackets(context, palette, part.rows, panel.rowSection, box.top, box.height, box.left, true);
+  else part.rows.forEach((t, row) => {
+    if (t % step === 0) context.fillText(t, box.left - 6, box.top + ((row + 0.5) * box.height) / rows);
   });
-  upright(context, 5, box.top + box.height / 2, "center", "stage");
+  const said = box.height > 200 ? STAGE_WORDS : "stage";
+  upright(context, 5, box.top + box.height / 2, "center", said);
   if (marked.size) marks(context, panel, palette, box, marked);
+}
+
+// Numbers of what is folded mean nothing: brackets, below the columns or left of the rows, name layers and blocks.
+function brackets(context, palette, ids, section, start, length, edge, isUpright) {
+  Object.assign(context, { strokeStyle: palette.ink, lineWidth: 1, font: NAME_FONT, textAlign: "center", textBaseline: "top" });
+  const each = length / ids.length;
+  for (const { block: name, from, to } of stretchesOf(ids, section)) {
+    const [first, last] = [start + from * each + 1, start + (to + 1) * each - 1];
+    const corners = [[first, 3], [first, 6], [last, 6], [last, 3]];
+    context.beginPath();
+    for (const [along, away] of corners) context.lineTo(...(isUpright ? [edge - away, along] : [along, edge + away]));
+    context.stroke();
+    if (last - first < 24) continue;
+    const said = fitted(context, name, last - first);
+    if (isUpright) upright(context, edge - 14, (first + last) / 2, "center", said);
+    else context.fillText(said, (first + last) / 2, edge + 8);
+  }
 }
 
 // Columns of the operations that the search has found: a triangle at the top edge and a tint.
@@ -377,8 +399,8 @@ function ownLegend(name, palette, model, compared) {
 function colourWords(name, palette, compared) {
   const word = (text, colour) => Object.assign(element("u", "", text), { style: `--mark: ${colour}` });
   if (compared) return [word("only here", palette.only_first), " ", word("only there", palette.only_second), " ", word("both", palette.both)];
-  if (name === "R") return [word("forward", palette.forward), " ", word("backward", palette.backward), " ", word("again", palette.recompute)];
-  return name === "S" ? [word("kept", palette.kept)] : [];
+  if (name === "R") return ["runs ", word("forward", palette.forward), " ", word("backward", palette.backward), " ", word("again", palette.recompute)];
+  return name === "S" ? [word("kept", palette.kept), " from stage to stage"] : [];
 }
 
 function luminance(colour) {

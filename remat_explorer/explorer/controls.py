@@ -16,6 +16,7 @@ from remat_explorer.explorer.state.strategy_choice import (
     strategy_groups,
     unsuitable_strategies,
 )
+from remat_explorer.explorer.work.model_sources import DEFAULT_SIZES
 from remat_explorer.solvers import (
     BACKENDS,
     STRATEGIES,
@@ -212,6 +213,8 @@ class Controls:
         for name in ("batch", "image"):
             field = self._fields[name][1]
             field.disabled = not has_sizes
+            usual = DEFAULT_SIZES.get(state.model, {}) if has_sizes else {}
+            field.placeholder = str(usual.get(name, "none"))  # until it is loaded
             field.tooltip = TOOLTIPS[name] if has_sizes else "A model of your own has its inputs already"
         costs, is_graph = self._fields["measured_costs"][1], state.graph is not None and state.inputs is None
         costs.disabled = is_graph

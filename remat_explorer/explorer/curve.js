@@ -92,7 +92,23 @@ function render({ model, el }) {
     line(context, colour("axis"), [[EDGE.left, base + 0.5], [width - EDGE.right, base + 0.5]], 1);
     if (best.length) stairs(context, colour, best, y);
     for (const [peak, overhead, proven, , strategy] of points) mark(context, marks[strategy], x(peak), y(overhead), proven, colour("ground"));
+    explain(context, colour, points, marks);
     write(context, colour, budget, { best, y, base });
+  }
+
+  // What a filled point is, and a hollow one, above the curve, where it is low.
+  function explain(context, colour, points, marks) {
+    Object.assign(context, { fillStyle: colour("ink"), textAlign: "right", textBaseline: "middle" });
+    let right = width - EDGE.right;
+    for (const [proven, words] of [[false, "best found"], [true, "proven best"]]) {
+      const point = points.find((one) => one[2] === proven);
+      if (!point) continue;
+      context.fillStyle = colour("ink");
+      context.fillText(words, right, EDGE.top + 3);
+      right -= context.measureText(words).width + 9;
+      mark(context, marks[point[4]], right, EDGE.top + 3, proven, colour("ground"));
+      right -= 16;
+    }
   }
 
   function line(context, stroke, places, thick, dash = []) {

@@ -328,7 +328,7 @@ function render({ model: kept, el }) {
       context.clearRect(0, 0, width, height);
       if (data.rows === 0) continue;
       context.setTransform(ratio, 0, 0, ratio, 0, 0);
-      axes(context, panel, part, palette(), area, marked);
+      axes(context, panel, part, palette(), area, marked, model.get("compact"));
       paint(context, panel, part, palette(), area, ratio);
       if (view.name === "R") drawAgain(context, model, panel, part, data, palette(), area);
       if (panel.near && model.get("budget")) outlines(context, panel, part, palette(), area);

@@ -74,7 +74,7 @@ function foldingOf(model, data) {
   const chosen = (model.get("folded") ?? []).filter((number) => number < blocks.length);
   if (chosen.length === 0 || noFolding(model, data)) return null;
   const own = ownOperations(data);
-  const folding = { ...placesFor(blocks, chosen, own, data.operations.length, data.values.length) };
+  const folding = { own, ...placesFor(blocks, chosen, own, data.operations.length, data.values.length) };
   folding.R = foldedComputations(data, folding, (k, code) => code & 3);
   folding.byWay = once(() => foldedComputations(data, folding, (k, code) => ((data.operations[k][5] || [])[(code >> 2) - 1] || 0) + 1));
   folding.S = foldedCheckpoints(data, folding);
@@ -256,6 +256,8 @@ function foldedPanels(plain, model, data, folding) {
     folded: matrix,
     places: folding[kind],
     rowOf: (t) => folding.stages.at[t],
+    section: (id) => sectionOf(folding.blocks[folding[kind].block[id]], panel.name(id)),
+    rowSection: (t) => sectionOf(folding.blocks[folding.stages.block[t]], data.operations[folding.own[t]][0]),
     name: (id) => withoutCopy(panel.name(id), folding.blocks[folding[kind].block[id]]),
     differs: true, // whether a cell is the same in all copies
     isFilled: (t, id) => matrix.cells[folding.stages.at[t] * matrix.width + folding[kind].at[id]] > 0,
@@ -319,6 +321,12 @@ function foldedPanels(plain, model, data, folding) {
   }
 }
 
+// The block that a row or column stands in, or else the layer: "blocks.3", or "head".
+function sectionOf(block, name) {
+  const [first, second] = name.split(" ")[0].split(".");
+  return block?.label ?? (/^\d+$/.test(second) ? `${first}.${second}` : first);
+}
+
 // What stands in a copy is called without that copy's name.
 const withoutCopy = (name, block) => (block && name.startsWith(`${block.name}.`) ? name.slice(block.name.length + 1) : name);
 
@@ -342,7 +350,7 @@ function resolved({ pairs }, folding, kind, t, id, copy) {
   return { stage: rows[copy] ?? rows[0], id: columns[copy] ?? columns[0] };
 }
 
-// Beside each other: columns, or rows, of one block; those of another or of none part them.
+// Beside each other: columns, or rows, of one block, by its number or its name; those of another or of none part them.
 function stretchesOf(ids, blockOf) {
   const found = [];
   ids.forEach((id, i) => {

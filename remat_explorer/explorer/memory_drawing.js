@@ -441,9 +441,9 @@ function drawPlain(context, model, data, space, colours) {
   label(context, text, fits ? at : space.x(data.starts[highest]) - context.measureText(text).width - 6, space.y(plain[highest]) + 12, colours);
 }
 
-// Multiples of a power of two of bytes, at most about six.
-function byteTicks({ floor, reach }) {
-  const step = 2 ** Math.max(0, Math.ceil(Math.log2((reach - floor) / 6)));
+// Multiples of a power of two of bytes, at most about `most`.
+function byteTicks({ floor, reach }, most) {
+  const step = 2 ** Math.max(0, Math.ceil(Math.log2((reach - floor) / most)));
   const ticks = [];
   for (let bytes = Math.ceil(floor / step) * step; bytes <= reach; bytes += step) ticks.push(bytes);
   return ticks;
@@ -453,7 +453,8 @@ function drawAxes(context, model, data, space, colours) {
   context.font = `11px ${FONT}`;
   Object.assign(context, { fillStyle: colours.ink, strokeStyle: colours.grid, lineWidth: 1, textBaseline: "middle", textAlign: "right" });
   context.setLineDash([]);
-  for (const bytes of byteTicks(space)) {
+  const few = model.get("compact");
+  for (const bytes of byteTicks(space, few ? 3 : 6)) {
     const y = Math.round(space.y(bytes)) + 0.5;
     context.beginPath();
     context.moveTo(space.left, y);
@@ -468,7 +469,7 @@ function drawAxes(context, model, data, space, colours) {
   for (let stage = space.first; stage <= space.last; stage++) {
     const x = (space.x(data.starts[stage]) + space.x(data.starts[stage + 1])) / 2;
     const half = context.measureText(stage).width / 2;
-    if (x - half < right + 18 || x + half > space.left + space.width + MAP.right) continue;
+    if (x - half < right + (few ? 90 : 18) || x + half > space.left + space.width + MAP.right) continue;
     context.fillText(stage, x, space.base + 4);
     right = x + half;
   }

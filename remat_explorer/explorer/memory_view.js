@@ -91,7 +91,7 @@ function mapWords(model, data, colours, moments) {
   return named;
 }
 
-const KIND_WORDS = { recomputed: "computed again", temporaries: "in use for a moment" };
+const KIND_WORDS = { recomputed: "again", temporaries: "in use for a moment" };
 const GROUPS_NAMED = 9;
 
 // Pointer and keys of the map.

@@ -69,7 +69,6 @@ function render({ model, el }) {
   slider.addEventListener("input", () => move(Number(slider.value)));
   const label = document.createElement("span");
   label.className = "label";
-  label.title = "Stages count from 0: this one, and the last";
   const speed = document.createElement("select");
   speed.title = "How fast the stages play";
   speed.setAttribute("aria-label", "Speed");
@@ -87,7 +86,8 @@ function render({ model, el }) {
     slider.max = Math.max(0, last);
     slider.value = stage;
     slider.setAttribute("aria-valuetext", nothing ? "none" : `stage ${stage} of 0 to ${last}`);
-    label.textContent = nothing ? "no schedule yet" : `stage ${stage} of ${last}`;
+    label.textContent = nothing ? "no schedule yet" : `stage ${stage}`;
+    label.title = nothing ? "" : `Each stage, 0 to ${last}, computes one new operation, and others again where that needs them`;
     slider.disabled = play.disabled = nothing;
     back.disabled = nothing || stage === 0;
     forward.disabled = nothing || stage === last;

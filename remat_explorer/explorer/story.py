@@ -247,8 +247,9 @@ def _going_on(state: State) -> str:
     """What is under way with the button that cancels it; a refusal in full; else the report, behind a click."""
     words = state.status
     if state.stale and state.graph is not None:
-        words += f" The picture is still that of {state.graph.name}."
-    report = f'<span class="remat-status {state.tone}" data-busy="{state.busy}">{text(words)}</span>'
+        words += f"{'' if words.endswith(('.', '…')) else '.'} The picture is still that of {state.graph.name}."
+    whole = f' title="{text(words)}"' if state.busy else ""  # the line may be too short for it
+    report = f'<span class="remat-status {state.tone}" data-busy="{state.busy}"{whole}>{text(words)}</span>'
     if state.busy:
         clock = format_seconds(max(state.elapsed, 0.0)) if state.elapsed >= 0.1 else "0.0 s"
         bar = f'<progress max="1" value="{state.progress:.3f}"></progress>' if state.progress is not None else ""

@@ -68,6 +68,33 @@ ORANGE = """(down) => {
         }
 }"""
 
+# From now on each canvas knows the words that are drawn on it; and these words, of the canvases that are in sight.
+KEEP_WORDS = """() => {
+    if (window.drawnWords) return;
+    window.drawnWords = new Map();
+    const {fillText, clearRect} = CanvasRenderingContext2D.prototype;
+    CanvasRenderingContext2D.prototype.clearRect = function (...given) {
+        window.drawnWords.set(this.canvas, []);
+        return clearRect.apply(this, given);
+    };
+    CanvasRenderingContext2D.prototype.fillText = function (text, ...given) {
+        window.drawnWords.get(this.canvas)?.push(String(text));
+        return fillText.call(this, text, ...given);
+    };
+}"""
+DRAWN_WORDS = """(place) => [...window.drawnWords].flatMap(([canvas, words]) =>
+    canvas.isConnected && canvas.checkVisibility() && canvas.closest(place) ? words : [])"""
+
+
+def drawn_words(page: Any, place: str) -> list[str]:
+    """The words that are drawn on the canvases within a place, which are drawn again for that."""
+    page.evaluate(KEEP_WORDS)
+    size = page.viewport_size
+    for width in (size["width"] - 40, size["width"]):
+        page.set_viewport_size({"width": width, "height": size["height"]})
+        page.wait_for_timeout(500)
+    return page.evaluate(DRAWN_WORDS, place)
+
 
 def status(page: Any) -> str:
     """The report on the last thing that was done, which may be folded away."""

@@ -25,6 +25,7 @@ from tests.browser.explorer_page import (
     choose_tab,
     choose_theme,
     click,
+    drawn_words,
     flawless,
     open_more,
     show_again,
@@ -72,6 +73,14 @@ FAINT = """async () => {
             faint.push(`${outlineStyle} ${outlineWidth} ${contrast.toFixed(1)}: ${control.outerHTML.slice(0, 120)}`);
     }
     return [seen, faint];
+}"""
+# The contrast of the arrow of the list of models with its ground.
+ARROW = """() => {
+    const {Color, getContrast} = axe.commons.color;
+    const colour = (text) => { const found = new Color(); found.parseString(text); return found; };
+    const style = getComputedStyle(document.querySelector('.remat-controls select'));
+    const [, ink] = decodeURIComponent(style.backgroundImage).match(/fill=['"](#\\w{6})/) ?? [null, '#000000'];
+    return getContrast(colour(style.backgroundColor), colour(ink));
 }"""
 # What a person can press or fill, as long as it is seen; the slider under the curve is the curve itself.
 CONTROLS = """[...document.querySelectorAll('.remat-explorer :is(button, select, input, summary)')].filter(
@@ -299,10 +308,42 @@ def test_the_first_screen_is_a_sentence_a_curve_a_picture_and_few_controls(tight
     tight.locator(".remat-explorer").evaluate("root => root.scrollIntoView()")
     stops, words, numbers, legends, controls = tight.evaluate(COUNTS)
     assert 0 < len(stops) <= 20, " | ".join(stops)
-    assert 0 < len(words) <= 150, " ".join(words)
-    assert 0 < len(numbers) <= 50, " ".join(numbers)
+    assert 0 < len(words) <= 120, " ".join(words)
+    assert 0 < len(numbers) <= 30, " ".join(numbers)
     assert legends == []
     assert 0 < controls <= 100
+    drawn = drawn_words(tight, ".remat-explorer")
+    assert {"best found", "proven best", "stage: one new operation each", "keep everything"} <= set(drawn)
+    numbered = [text for text in drawn if any(map(str.isdigit, text))]
+    assert 0 < len(numbered) <= 36, " | ".join(numbered)
+
+
+BUSY = """explorer.state.busy = "solving"
+explorer.state.say("Solving within what is left: " + "a bound and a schedule; " * 30 + "soon")"""
+
+
+def test_the_explorer_is_as_high_while_something_goes_on_which_its_tooltip_says_in_full(tight: Any) -> None:
+    before, said = boxes(tight), status(tight)
+    run(tight, BUSY)
+    tight.wait_for_selector(".remat-story .spinner")
+    assert boxes(tight) == before
+    report = tight.locator(".remat-status")
+    assert report.evaluate("report => report.scrollWidth > report.clientWidth")
+    assert report.get_attribute("title") == report.inner_text()
+    assert tight.evaluate(FAULTS) == []  # Cancel is in sight
+    run(tight, f"explorer.state.busy = ''\nexplorer.state.say({said!r})")
+    await_idle(tight)
+    assert boxes(tight) == before
+
+
+def test_the_search_finds_what_is_computed_again(tight: Any) -> None:
+    again = int(run(tight, "print(len(explorer.state.schedule.repeated_operations))"))
+    assert again > 0
+    field = tight.get_by_role("textbox", name="Search", exact=True)
+    field.fill("recomputed")
+    tight.wait_for_selector(f".remat-count:has-text('of {again}')")  # what is selected is one of them
+    field.fill("")
+    tight.wait_for_selector(".remat-count", state="hidden")
 
 
 def test_the_pointer_finds_the_recomputation_beside_it_and_the_tip_covers_no_cells_and_no_control(tight: Any) -> None:
@@ -412,9 +453,16 @@ def test_the_focus_is_seen_in_both_themes(whole: Any) -> None:
         assert faint == [], theme
 
 
+def test_the_arrow_of_a_list_is_seen_on_dark_ground(whole: Any) -> None:
+    choose_theme(whole, "Dark")
+    assert whole.evaluate(ARROW) >= 3
+    choose_theme(whole, "Light")
+
+
 def test_fields_have_the_names_that_stand_over_them(whole: Any) -> None:
     for name in ("Model", "Batch", "Image", "Device", "Costs", "Implementations", "Strategy", "Options", "Solver"):
         assert whole.locator(".remat-controls").get_by_label(name, exact=True).count() == 1, name
+    assert whole.get_by_label("Model", exact=True).input_value() == "mlp"
     assert whole.get_by_label("Limit (s)", exact=True).input_value() == "60"
     assert whole.locator(".remat-controls").get_by_label("Budget", exact=True).count() == 1
     assert whole.get_by_role("slider", name="Stage").count() == 1

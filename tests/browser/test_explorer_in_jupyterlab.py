@@ -206,7 +206,7 @@ def test_solve_move_the_cursor_execute_and_reload(notebook: LastingNotebook) -> 
 
     page.locator(".remat-matrices").focus()
     page.keyboard.press("Home")  # from the recomputation that is selected first
-    page.wait_for_selector(".remat-scrubber :text('stage 0 of')")
+    page.wait_for_selector(".remat-scrubber :text-is('stage 0')")
     page.locator(".remat-stage-bar input").focus()
     for _ in range(3):  # one after the other: each goes through the kernel
         before = stage(page)
@@ -215,7 +215,7 @@ def test_solve_move_the_cursor_execute_and_reload(notebook: LastingNotebook) -> 
     page.locator(".remat-matrices").focus()
     moved = stage(page)
     page.keyboard.press("ArrowDown")
-    page.wait_for_selector(f".remat-scrubber :text('stage {moved + 1} of')")
+    page.wait_for_selector(f".remat-scrubber :text-is('stage {moved + 1}')")
     matrix = page.locator(".remat-canvas").first.bounding_box()
     page.mouse.click(matrix["x"] + 60, matrix["y"] + 180)
     page.wait_for_function(f"() => Number(document.querySelector('.remat-matrices').dataset.stage) > {moved + 1}")

@@ -22,6 +22,7 @@ from tests.browser.explorer_page import (
     choose_tab,
     choose_theme,
     click,
+    drawn_words,
     flawless,
     heights,
     show_in,
@@ -240,6 +241,13 @@ def test_a_large_graph_is_folded_and_clicks_and_a_comparison_unfold_it(folded: A
     assert labels.count() == 0
     run(folded, COMPARE_NO_MORE)
     await_attribute(folded, "folded", 0)
+    assert flawless(folded)
+
+
+def test_brackets_name_the_layers_of_a_folded_matrix_in_place_of_numbers(folded: Any) -> None:
+    drawn = drawn_words(folded, ".remat-matrices")
+    assert [text for text in drawn if text.isdigit()] == []
+    assert f"blocks.0–{LAYERS - 1}" in drawn
     assert flawless(folded)
 
 

@@ -34,11 +34,12 @@ from remat_explorer.explorer.work.model_sources import (
     NO_MODULE,
     ModuleInputs,
     list_model_files,
+    load_zoo_model,
 )
 from remat_explorer.explorer.work.schedule_comparison import open_solution_file, open_uploaded_solution
 from remat_explorer.models import MODELS
 from remat_explorer.permissions import Permissions
-from remat_explorer.solvers import Frontier, checkpoint_all_peak, extend_frontier, minimum_budget
+from remat_explorer.solvers import Frontier, Status, checkpoint_all_peak, extend_frontier, minimum_budget
 from tests.explorer.driven import captured, explorer_of, settled, solved, view_of
 from tests.thorough import thorough_but
 
@@ -258,6 +259,25 @@ def test_what_was_known_is_shown_before_the_model_is_captured_and_its_graph_take
     assert replace_by_captured(state, again, known.inputs, "")
     assert state.graph is state.schedule.graph is state.frontier.graph is again
     assert (state.stage, state.inputs, state.no_execution) == (12, known.inputs, "")
+
+
+def test_what_comes_with_the_package_is_of_the_network_as_it_is_and_no_search_finds_better(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path))
+    state: Any = State(model="residual_net")
+    assert show_cached(state)  # after which every schedule has passed the checker
+    graph = load_zoo_model(State(model="residual_net")).graph
+    assert state.graph.sha256 == graph.sha256, "stale: python -m tools.first_look"
+    assert (state.checkpoint_all_peak, state.solution.status) == (checkpoint_all_peak(graph), Status.OPTIMAL)
+    budgets = sorted({point.budget for point in state.frontier.nondominated()})
+    assert len(budgets) > 8
+    for budget in budgets[::4]:
+        best, found = state.frontier.best(budget), rx.solve(graph, budget, time_limit=1.0, cache=False)
+        assert best.cost <= found.cost * (1 + 1e-9), "stale: python -m tools.first_look"
+        assert best.lower_bound <= found.cost * (1 + 1e-9)
+    assert not show_cached(State(model="residual_net", batch=16))
+    assert not show_cached(State(model="residual_net", device="cuda"))
 
 
 def test_the_longest_unused_looks_go(known: State, monkeypatch: pytest.MonkeyPatch) -> None:

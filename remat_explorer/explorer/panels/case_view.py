@@ -16,6 +16,7 @@ from remat_explorer.solvers import Support, best_within, checkpoint_all, method_
 
 WIDTH, HEIGHT = 380, 222
 LEFT, RIGHT, TOP, BOTTOM = 62, 6, 8, 22  # margins
+NAMES, NAME_WIDTH, LETTERS = 66, 10, 10  # room below bars for layers' names; of each; and its letters at most
 RIGHT_SIDE, FOOT = WIDTH - RIGHT, HEIGHT - BOTTOM
 EAGER, CHECKMATE, PINNED = "eager", "Checkmate", "pinned"
 DRAWN = ["schedule", "other", "frontier", *BUDGETS, "picture", "theme"]
@@ -104,32 +105,47 @@ def layer_bars(
     say: Callable[[float], str],
     label: str,
 ) -> str:
-    """A group of bars for each layer, one for each schedule that is compared with."""
+    """A group of bars for each layer, one for each schedule that is compared with; the largest have names."""
+    foot = FOOT - NAMES
     every = np.concatenate([np.zeros(1), *amounts.values()])
     high, low = float(every.max()), float(every.min())
     span = 1.05 * (high - low) or 1.0
-    zero = TOP + (FOOT - TOP) * 1.025 * high / span if high - low else FOOT
-    parts = _frame(say(high), say(low) if low < 0 else "", f"{len(layers)} layers, in the order of the forward pass")
+    zero = TOP + (foot - TOP) * 1.025 * high / span if high - low else foot
+    below = f"{len(layers)} layers, in the order of the forward pass"
+    parts = _frame(say(high), say(low) if low < 0 else "", below, foot)
     parts.append(f'<line class="axis" x1="{LEFT}" y1="{zero:.1f}" x2="{RIGHT_SIDE}" y2="{zero:.1f}"/>')
     group = (RIGHT_SIDE - LEFT) / max(len(layers), 1)
     width = max(0.8, 0.84 * group / max(len(amounts), 1))
     for place, (name, values) in enumerate(amounts.items()):
         for i in np.flatnonzero(values):
-            size = (FOOT - TOP) * float(values[i]) / span
+            size = (foot - TOP) * float(values[i]) / span
             x, y = LEFT + group * i + place * width, zero - max(size, 0.0)
             said = f"{layers[i]}, against {name}: {say(float(values[i]))}"
             parts.append(
                 f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{max(abs(size), 0.5):.1f}" '
                 f'fill="{hues[name]}"><title>{text(said)}</title></rect>'
             )
+    largest = np.abs([np.zeros(len(layers)), *amounts.values()]).max(axis=0)
+    named: list[float] = []
+    for i in np.argsort(-largest, kind="stable"):
+        x = LEFT + group * (i + 0.42)
+        if largest[i] and all(abs(x - other) >= NAME_WIDTH for other in named):
+            named.append(x)
+            turned = f'x="{x:.1f}" y="{foot + 5}" transform="rotate(-90 {x:.1f} {foot + 5})"'
+            parts.append(f'<text class="name" {turned} text-anchor="end" dy="3">{text(_cut(layers[i]))}</text>')
     return _svg(parts, label)
 
 
-def _frame(high: str, low: str, below: str) -> list[str]:
+def _cut(name: str) -> str:
+    """A name of a few letters: both ends tell layers apart."""
+    return name if len(name) <= LETTERS else f"{name[: LETTERS // 2 - 1]}…{name[-(LETTERS // 2) :]}"
+
+
+def _frame(high: str, low: str, below: str, foot: int = FOOT) -> list[str]:
     return [
-        f'<line class="axis" x1="{LEFT}" y1="{TOP}" x2="{LEFT}" y2="{FOOT}"/>',
+        f'<line class="axis" x1="{LEFT}" y1="{TOP}" x2="{LEFT}" y2="{foot}"/>',
         f'<text x="{LEFT - 4}" y="{TOP + 9}" text-anchor="end">{high}</text>',
-        f'<text x="{LEFT - 4}" y="{FOOT}" text-anchor="end">{low}</text>',
+        f'<text x="{LEFT - 4}" y="{foot}" text-anchor="end">{low}</text>',
         f'<text x="{(LEFT + RIGHT_SIDE) / 2}" y="{HEIGHT - 7}" text-anchor="middle">{below}</text>',
     ]
 

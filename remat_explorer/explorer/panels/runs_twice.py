@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,20 +82,29 @@ def runs_twice_html(schedule: Schedule, selected: int) -> str:
     if not rows:
         return f'<p class="note">{text(NOTHING)}</p>'
     widest = max(row.share for row in rows) or 1.0
-    lines = [_row(schedule, row, row.value == selected, row.share / widest) for row in rows[:MOST]]
+    names = [schedule.graph.operations[int(schedule.graph.producer[row.value])].name for row in rows[:MOST]]
+    sizes = [format_bytes(row.bytes) for row in rows[:MOST]]
+    units = {size.rpartition(" ")[2] for size in sizes}
+    unit = f", {units.pop()}" if len(units) == 1 else ""  # said once
+    layers = Counter(name.partition(" ")[0] for name in names)
+    lines = []
+    for row, name, size in zip(rows, names, sizes, strict=False):
+        layer = name.partition(" ")[0]
+        if layers[layer] > 1 or layer.isdigit():  # too little for a name
+            layer = name
+        marked = row.value == selected, row.share / widest
+        lines.append(_row(row, layer, name, size.removesuffix(unit[2:]), *marked))
     more = f'<tr><td class="note" colspan="3">and {len(rows) - MOST} more</td></tr>' if len(rows) > MOST else ""
-    head = '<tr><th>Runs twice</th><th class="number">time</th><th class="number">saves</th></tr>'
+    head = '<tr><th>Runs twice</th><th class="number">time</th><th class="number">saves' + f"{unit}</th></tr>"
     return f'<table class="twice roving">{head}{"".join(lines)}{more}</table>'
 
 
-def _row(schedule: Schedule, row: Repeated, selected: bool, width: float) -> str:
-    graph = schedule.graph
-    name = graph.operations[int(graph.producer[row.value])].name
+def _row(row: Repeated, name: str, whole: str, size: str, selected: bool, width: float) -> str:
     times = f" ×{row.times + 1}" if row.times > 1 else ""
     current = ' aria-current="true" class="selected"' if selected else ""
     return (
-        f"<tr{data(row.value, row.stage)}{current}>"
+        f'<tr{data(row.value, row.stage)}{current} title="{text(whole)}">'
         f'<td><i class="bar" style="width:{30 * width:.1f}px"></i>'
         f'<span class="link" role="button" tabindex="0"{data(row.value, row.stage)}>{text(name)}</span>{times}</td>'
-        f'<td class="number">+{100 * row.share:.1f} %</td><td class="number">{format_bytes(row.bytes)}</td></tr>'
+        f'<td class="number">+{100 * row.share:.1f} %</td><td class="number">{size}</td></tr>'
     )

@@ -12,13 +12,15 @@ function render({ model, el }) {
 
   const key = (target) => target && JSON.stringify([target.textContent, { ...target.dataset }]);
 
+  let opened = false; // what a person has opened stays open
+
   function draw() {
     const focused = root.contains(document.activeElement) ? key(document.activeElement) : null;
     const before = root.firstElementChild?.dataset.scroll;
     const top = root.scrollTop;
-    const opened = root.querySelector("details")?.open;
+    opened = root.querySelector("details")?.open ?? opened;
     root.innerHTML = model.get("html");
-    root.querySelector("details")?.toggleAttribute("open", Boolean(opened));
+    root.querySelector("details")?.toggleAttribute("open", opened);
     root.setAttribute("aria-label", model.get("label"));
     root.tabIndex = root.querySelector(`${NAMES}, summary`) ? -1 : 0; // what has no control is scrolled by keys itself
     for (const list of root.querySelectorAll(".roving"))

@@ -4,6 +4,8 @@ To import torch and to capture a model of the zoo takes seconds, and gives the s
 and its trade-off curve are kept in the cache folder. Other models and graphs are known by their graph, so that their
 curve is there once they are captured. Nothing of a file is believed that can be checked: the graph is read as any graph
 file is, every schedule passes the checker, and the captured graph takes the place of the kept one.
+
+What is known of the network that is shown where nobody has chosen one comes with the package (`FIRST_LOOK`).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from remat_explorer import __version__
@@ -30,6 +33,8 @@ _FORMAT, _VERSION = "remat-explorer/look", 1
 MAX_CHECKED_OPERATIONS = 4000  # of all schedules that are kept: each is checked before the first is on the screen
 MIN_OPERATIONS = 100  # up to which a graph that is no model of the zoo is searched faster than an entry is worth
 MAX_CACHE_BYTES = 32 * 2**20  # of all entries together; above that the longest unused go
+FIRST_LOOK = Path(__file__).parent / "first_look.json"  # `python -m tools.first_look` writes it
+VERSIONS = ("package", "torch")  # of a key, which that file does not have: the captured graph decides
 NOT_CAPTURED = "The model has not been captured yet: load it again"
 
 
@@ -52,17 +57,30 @@ class ExplorationCache:
 
 def store_exploration(state: State) -> bool:
     """Keep what is known of a model; whether something was kept."""
+    document = exploration_document(state)
+    if document is None:
+        return False
+    with suppress(RematError, OSError):
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        write_json(entry_path("look", document["key"]), document)
+        evict("look", MAX_CACHE_BYTES)
+        return True
+    return False
+
+
+def exploration_document(state: State) -> dict[str, Any] | None:
+    """What is kept of a model, as JSON; None where nothing is."""
     graph, frontier, smallest = state.graph, state.frontier, state.smallest
     key = cache_key(state, graph)
     if key is None or None in (graph, frontier, smallest) or state.costs_are_measured or state.stale:
-        return False
+        return None
     if state.no_execution == NOT_CAPTURED:  # what is shown comes from the cache
-        return False
+        return None
     assert graph is not None
     assert frontier is not None
     shown = frontier.best(state.budget)
     if frontier.graph is not graph or shown is None:
-        return False
+        return None
     points = (shown, *_spread(frontier.nondominated(), MAX_CHECKED_OPERATIONS // graph.n))
     chosen = {id(point.schedule) for point in points}
     curve = Frontier(
@@ -70,7 +88,7 @@ def store_exploration(state: State) -> bool:
         tuple(point for point in frontier.solutions if id(point.schedule) in chosen),
         own=tuple(point for point in frontier.own if id(point.schedule) in chosen),
     )
-    document = {
+    return {
         "format": _FORMAT,
         "version": _VERSION,
         "key": key,
@@ -79,12 +97,6 @@ def store_exploration(state: State) -> bool:
         "keep_all": state.checkpoint_all_peak,
         "curve": curve.to_document(),
     }
-    with suppress(RematError, OSError):
-        cache_folder().mkdir(parents=True, exist_ok=True)
-        write_json(entry_path("look", key), document)
-        evict("look", MAX_CACHE_BYTES)
-        return True
-    return False
 
 
 def show_cached(state: State, budget: str | int | float | None = None, captured: Graph | None = None) -> bool:
@@ -96,12 +108,10 @@ def show_cached(state: State, budget: str | int | float | None = None, captured:
         captured: the model's graph, if it is captured already.
     """
     key = cache_key(state, captured)
-    if key is None or not entry_path("look", key).exists():
+    found = None if key is None else _find(key, captured)
+    if key is None or found is None:
         return False
-    try:
-        graph, kept, keep_all, frontier = _read(key, captured)
-    except (RematError, KeyError, TypeError, ValueError):
-        return False
+    graph, kept, keep_all, frontier = found
     with state.at_once():
         forget_model(state)
         switch_default_strategy(state, graph)
@@ -178,19 +188,30 @@ def _spread(points: Sequence[Any], most: int) -> list[Any]:
     return [points[round(k * (len(points) - 1) / (most - 1))] for k in range(most)] if most > 1 else []
 
 
-def _read(key: dict[str, Any], captured: Graph | None) -> tuple[Graph, int, int, Frontier]:
-    """Graph, budget, peak of keeping everything, and curve of the entry that is kept for a key.
+def _find(key: dict[str, Any], captured: Graph | None) -> tuple[Graph, int, int, Frontier] | None:
+    """Graph, budget, peak of keeping everything, and curve that are kept for a key, or come with the package."""
+    for path in (entry_path("look", key), FIRST_LOOK):
+        with suppress(RematError, KeyError, TypeError, ValueError):
+            return _read(path, key, captured)
+    return None
+
+
+def _read(path: Path, key: dict[str, Any], captured: Graph | None) -> tuple[Graph, int, int, Frontier]:
+    """What a file holds for a key.
 
     Raises:
-        RematError: if the file is damaged or says of a schedule what is not so.
+        RematError: if the file is none of this key, is damaged, or says of a schedule what is not so.
     """
-    document = read_json(entry_path("look", key), SolutionError)
+    document = read_json(path, SolutionError)
     names = ("format", "version", "key", "graph", "budget", "keep_all", "curve")
     require_keys(document, names, "the kept look", SolutionError)
     require_format(document, _FORMAT, _VERSION, SolutionError)
+    expected = {name: key[name] for name in key if path != FIRST_LOOK or name not in VERSIONS}
+    if document["key"] != expected:
+        raise SolutionError("the kept look is one of another model")
     budget, keep_all = (require_bytes(document[name], name, SolutionError) for name in ("budget", "keep_all"))
     graph = captured or Graph.from_document(document["graph"])
     frontier = Frontier.from_document(document["curve"], graph)
-    if document["key"] != key or not frontier.scheduled():
-        raise SolutionError("the kept look is one of another model")
+    if not frontier.scheduled():
+        raise SolutionError("the kept look has no schedule")
     return graph, budget, keep_all, frontier

@@ -68,7 +68,7 @@ def load(
     before = state.budget
     early = show_cached(state, budget)
     state.stale = state.graph is not None and not early
-    seen = " The screen shows what was found last time." if early else ""
+    seen = " The screen shows what is known of it." if early else ""
     state.say(f"Loading {state.model}: capturing the training graph…{seen}")
     if early and "torch" not in sys.modules:
         cancelled.wait(_DRAWING_SECONDS)
