@@ -23,6 +23,7 @@ from tests.browser.explorer_page import (
     choose_tab,
     click,
     flawless,
+    open_more,
     show_again,
     show_in,
     stage,
@@ -52,6 +53,7 @@ def page(notebook: LastingNotebook) -> Any:
 
 
 def choose(page: Any, label: str) -> None:
+    open_more(page)
     page.locator(".remat-export > button").click()
     page.locator(".remat-export-menu").get_by_role("button", name=label, exact=True).click()
 
