@@ -11,7 +11,7 @@ import pytest
 from tools.house import figures
 
 MOST = {
-    "modules": 339,
+    "modules": 340,
     "modules under 60 lines": 18,
     "modules over 600 lines": 0,
     "modules with one importer": 110,

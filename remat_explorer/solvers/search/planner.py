@@ -31,7 +31,7 @@ from remat_explorer.solvers.search.local_search import (
 
 
 def load_search(report: Callable[[Progress], None] = lambda progress: None) -> None:
-    """Load the planner's machine code, or compile it, which takes about fifteen seconds once on a machine.
+    """Load the planner's machine code, or compile it, which is done once on a machine.
 
     Args:
         report: called with a `Progress` if it must be compiled.
