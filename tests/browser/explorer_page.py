@@ -7,7 +7,7 @@ from typing import Any
 
 from axe_playwright_python.base import AXE_FILE_PATH
 
-from tests.browser.lab import LastingNotebook, run_cell
+from tests.browser.lab import THEME, LastingNotebook, run_cell
 
 CELL = "import remat_explorer as rx\nexplorer = {}\nexplorer"
 ON_SCREEN = """() => {
@@ -148,7 +148,7 @@ def choose_picture(page: Any, name: str) -> None:
 
 
 def choose_theme(page: Any, theme: str) -> None:
-    page.evaluate(f"window.jupyterapp.commands.execute('apputils:change-theme', {{theme: 'JupyterLab {theme}'}})")
+    page.evaluate(THEME, theme)
     await_attribute(page, "theme", theme.lower())
 
 
@@ -177,8 +177,8 @@ def heights(page: Any) -> list[tuple[str, float]]:
 
 def flawless(page: Any) -> bool:
     """Whether the page asked nobody outside for anything, and nothing failed in it."""
-    assert page.leaks == []
-    assert page.failures == []
+    assert page.leaks == [], page.leaks
+    assert page.failures == [], page.failures
     return True
 
 

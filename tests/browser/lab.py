@@ -49,8 +49,14 @@ if module := sys.modules.get("remat_explorer.explorer"):
 ipywidgets.Widget.close_all()
 get_ipython().reset(new_session=False)
 """
+# JupyterLab's splash screen must be gone before the next change: it is removed twice otherwise, which is an error.
+THEME = """async (theme) => {
+    await window.jupyterapp.commands.execute('apputils:change-theme', {theme: `JupyterLab ${theme}`});
+    const light = String(theme === 'Light');
+    while (document.body.dataset.jpThemeLight !== light || document.getElementById('jupyterlab-splash'))
+        await new Promise((go) => setTimeout(go, 50));
+}"""
 END = """async () => {
-    await window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Light'});
     const {kernel} = window.jupyterapp.shell.currentWidget.sessionContext.session;
     if (kernel.status === 'busy') await kernel.interrupt(); // a test has ended before its cell
 }"""
@@ -149,7 +155,7 @@ def browse(
     page.leaks, page.failures = [], []
     context.on("request", lambda request: page.leaks.append(request.url) if outside(request.url) else None)
     context.route(outside, lambda route: route.abort())
-    page.on("pageerror", lambda error: page.failures.append(str(error)))
+    page.on("pageerror", lambda error: page.failures.append(error.stack or str(error)))
     try:
         yield page
     finally:
@@ -261,6 +267,7 @@ class LastingNotebook:
     def clear(self) -> None:
         """No widgets, no cells, no names, and no work in the background."""
         if self.page.evaluate(HAS_KERNEL):
+            self.page.evaluate(THEME, "Light")
             self.page.evaluate(END)
             run(self.page, FORGET)
             self.page.evaluate(REPLACE, code_cells([""]))
