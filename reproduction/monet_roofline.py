@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from remat_explorer.figures.palette import palette
 from remat_explorer.graph import Graph
@@ -143,8 +143,8 @@ def _draw_figure_3(rows: Sequence[Mapping[str, Any]]) -> Figure:
         down,
         min(ACROSS, len(networks)),
         subplot_titles=networks,
-        shared_xaxes="all",
-        shared_yaxes="all",
+        shared_xaxes=cast("Any", "all"),  # which its annotations do not know
+        shared_yaxes=cast("Any", "all"),
         horizontal_spacing=0.04,
         vertical_spacing=0.14,
     )

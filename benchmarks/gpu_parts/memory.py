@@ -134,12 +134,13 @@ def _measured(loaded: Loaded, prepared: Prepared, share: Share, program: Program
 
 def deviations(measured: Measurement) -> list[dict[str, Any]]:
     """The statements at which memory differs most from what was predicted."""
-    predicted = measured.predicted.during
+    predicted, plan = measured.predicted.during, measured.plan
+    assert isinstance(plan, rx.Plan)
     apart = measured.during - predicted
     worst = sorted(range(len(apart)), key=lambda i: -abs(int(apart[i])))[:SHOWN]
     return [
         {
-            "statement": measured.plan.text(measured.plan.statements[i]),
+            "statement": plan.text(plan.statements[i]),
             "predicted": int(predicted[i]),
             "measured": int(measured.during[i]),
         }

@@ -107,21 +107,21 @@ def schedule_stepper(schedule: Schedule, theme: Theme = "light") -> Figure:
     from plotly import graph_objects as go
 
     colours, plan = palette(theme), Plan.of(schedule)
-    squares, kinds = plan_stepper(plan, theme), computation_kinds(schedule)
+    kinds = computation_kinds(schedule)
+    squares: Any = plan_stepper(plan, theme)
     U = np.ma.filled(memory_in_stages(schedule).astype(float), np.nan)
-    stages, columns = np.indices(kinds.shape)
+    stages, columns = np.arange(len(kinds))[:, None], np.arange(kinds.shape[1])
     shades = (colours.empty, colours.forward, colours.backward, colours.recompute)
     frames, ran = [], np.zeros(kinds.shape, dtype=bool)
     for number, (statement, frame) in enumerate(zip(plan.statements, squares.frames, strict=True)):
         if isinstance(statement, Compute):
             ran[statement.stage, statement.operation] = True
-        row = ran[statement.stage]
-        reached = int(np.flatnonzero(row)[-1]) if row.any() else -1
+        reached = max(np.flatnonzero(ran[statement.stage, :]).tolist(), default=-1)
         past = (stages < statement.stage) | ((stages == statement.stage) & (columns <= reached))
         data = [
             frame.data[0].update(name="in memory", showlegend=False),
             _table("R", np.where(ran, kinds, 0), shades, 2),
-            _table("S", schedule.S & (stages[:, :1] <= statement.stage), (colours.empty, colours.kept), 3),
+            _table("S", schedule.S & (stages <= statement.stage), (colours.empty, colours.kept), 3),
             _table("U", np.where(past, U, np.nan), colours.scale, 4).update(zmin=0, zmax=float(np.nanmax(U))),
             _memory(plan, len(plan.statements), "memory", colours.others),
             _memory(plan, number + 1, "now", colours.kept),

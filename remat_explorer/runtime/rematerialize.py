@@ -41,6 +41,8 @@ from remat_explorer.solvers import (
     require_meaning,
 )
 
+ALONE = "optimal"  # the strategy of whoever names none, and "offload" in its place where values are sent
+
 
 def rematerialize(
     model: nn.Module,
@@ -194,7 +196,7 @@ def _transfers_of(
         return None
     if offload is not None and solution is not None:
         raise ArgumentError("offload=... is for a plan that is searched for; leave it out where solution=... is given")
-    if strategy != "optimal" and strategy not in TRANSFER_STRATEGIES:
+    if strategy not in (ALONE, *TRANSFER_STRATEGIES):
         names = " or ".join(map(repr, TRANSFER_STRATEGIES))
         raise ArgumentError(f"strategy={strategy!r} sends nothing; with offload={shown(offload)} it is {names}")
     for name, given in (

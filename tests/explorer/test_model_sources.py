@@ -274,6 +274,7 @@ def test_what_comes_with_the_package_is_of_the_network_as_it_is_and_no_search_fi
     assert len(budgets) > 8
     for budget in budgets[::4]:
         best, found = state.frontier.best(budget), rx.solve(graph, budget, time_limit=1.0, cache=False)
+        assert found.cost is not None
         assert best.cost <= found.cost * (1 + 1e-9), "stale: python -m tools.first_look"
         assert best.lower_bound <= found.cost * (1 + 1e-9)
     assert not show_cached(State(model="residual_net", batch=16))

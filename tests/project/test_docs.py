@@ -195,14 +195,13 @@ def test_every_loop_of_training_runs(
     assert printed.endswith("torch.float32")
 
 
-def test_installation_names_what_the_project_asks_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_installation_names_what_the_project_asks_for() -> None:
     project = tomllib.loads(page("pyproject.toml"))["project"]
     torch = next(entry for entry in project["dependencies"] if entry.startswith("torch>"))
     oldest, below = re.findall(r"2\.(\d+)", torch)
     text = page("docs/installation.md")
     assert f"Python {project['requires-python'].removeprefix('>=')} or newer" in text
     assert f"PyTorch 2.{oldest} to 2.{int(below) - 1}" in text
-    assert run("installation", capsys) in (["True"], ["False"])
 
 
 def test_the_papers_are_cited_alike_in_words_and_in_bibtex() -> None:

@@ -96,12 +96,12 @@ def load(
     _show_first_schedule(state, graph, cancelled, usual if quick is None else quick)
     update_auto_selection(state)
     replaced = _replaced(state, before) if budget is None else ""
-    state.say(
+    report = (
         f"Loaded {state.model}: {graph.n} operations, {len(graph.values)} values, keeping everything "
         f"needs {format_bytes(state.checkpoint_all_peak)}, of which "
-        f"{format_bytes(graph.resident_bytes)} always stay.{note}{replaced} {_on_screen(state)}",
-        "warning" if replaced else "plain",
+        f"{format_bytes(graph.resident_bytes)} always stay.{note} {_on_screen(state)}"
     )
+    state.say(f"{replaced}{note}" if replaced else report, "warning" if replaced else "plain")
     if unread:
         state.say(unread, "error")
     return loaded
@@ -231,10 +231,8 @@ def _replaced(state: State, before: int) -> str:
     if before in (0, state.budget) or state.smallest is None:
         return ""
     least, most = format_bytes(state.smallest.known_feasible), format_bytes(state.checkpoint_all_peak)
-    return (
-        f" The budget is {format_bytes(state.budget)} now, no longer {format_bytes(before)}: what makes a difference "
-        f"here lies between {least} and {most}."
-    )
+    now = format_bytes(state.budget)
+    return f"The budget is {now} now, no longer {format_bytes(before)}; it matters from {least} to {most}."
 
 
 def _on_screen(state: State) -> str:
