@@ -43,6 +43,7 @@ IN_PLACE: dict[Any, Callable[..., Any]] = {
     aten.div.Tensor: aten.div_.Tensor,
 }
 ROUNDS_OTHERWISE = {aten.mul.Scalar: (torch.bfloat16, torch.float16)}  # mul_ does not round the factor first
+ROUND_ALIKE = (aten.neg.default, aten.add.Scalar, aten.add.Tensor, aten.sub.Tensor)  # complex numbers, in either place
 COMMUTATIVE = (aten.add.Tensor, aten.mul.Tensor)
 SWAPPED = "swapped"  # key of Node.meta: the operands of a commutative call have changed places
 OVER_GRADIENT: dict[Any, Any] = {  # the gradient of the output comes first, and takes the gradient of the input
@@ -98,8 +99,14 @@ class Takeover:
 
 
 def covers(source: Node, call: Node, storages: Storages) -> bool:
-    """Whether ``call`` could write its result over ``source`` and fill the storage."""
-    if storages.fakes[source].dtype in ROUNDS_OTHERWISE.get(call.target, ()):  # type: ignore[arg-type]
+    """Whether ``call`` could write its result over ``source`` and fill the storage.
+
+    How a complex product or quotient is rounded depends on the order of its operands and on where its result goes.
+    """
+    dtype = storages.fakes[source].dtype
+    if dtype in ROUNDS_OTHERWISE.get(call.target, ()):  # type: ignore[arg-type]
+        return False
+    if dtype.is_complex and (call.kwargs or call.target not in ROUND_ALIKE):
         return False
     return fits(source, call, storages)
 
@@ -107,9 +114,14 @@ def covers(source: Node, call: Node, storages: Storages) -> bool:
 def fits(source: Node, call: Node, storages: Storages) -> bool:
     """Whether two nodes have the same layout, and each all of its storage."""
     before, after = storages.fakes[source], storages.fakes[call]
-    return (before.dtype, before.shape, before.stride()) == (after.dtype, after.shape, after.stride()) and (
+    return _layout(before) == _layout(after) and (
         storages.of_node[source].bytes == storages.of_node[call].bytes == before.numel() * before.element_size()
     )
+
+
+def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """How a tensor's entries are read from its memory, of which some may be conjugated or negated at each reading."""
+    return tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg()
 
 
 def swap_operands(call: Node) -> None:

@@ -13,7 +13,14 @@ from torch.nn import functional
 
 import remat_explorer as rx
 from remat_explorer.capture import trace
-from remat_explorer.capture.in_place import COMMUTATIVE, IN_PLACE, OVER_GRADIENT, ROUNDS_OTHERWISE, Overwriting
+from remat_explorer.capture.in_place import (
+    COMMUTATIVE,
+    IN_PLACE,
+    OVER_GRADIENT,
+    ROUND_ALIKE,
+    ROUNDS_OTHERWISE,
+    Overwriting,
+)
 from remat_explorer.capture.in_place_layouts import sigmoid_in_layout
 from remat_explorer.capture.profile_cache import program_fingerprint
 from remat_explorer.errors import ExecutionError
@@ -23,6 +30,7 @@ aten = torch.ops.aten
 KERNELS = [*IN_PLACE, *OVER_GRADIENT]
 NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device here")
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+COMPLEX = [torch.complex64, torch.complex128]
 SCALARS = {
     aten.threshold_backward.default: (0.0,),
     aten.hardtanh_backward.default: (-0.5, 0.5),
@@ -63,9 +71,12 @@ def test_the_result_over_an_operand_is_the_result_beside_it(name, device):
     torch.manual_seed(0)
     kernel: Any = NAMES[name]
     types = [dtype for dtype in DTYPES if dtype not in ROUNDS_OTHERWISE.get(kernel, ())]
+    types += COMPLEX if kernel in ROUND_ALIKE else []
     for dtype, shape in product(types, ((1,), (17,), (10_007,), (33, 65), (2, 3, 5, 7), (4, 16, 8, 8))):
         for drawn in layouts(shape):
-            source = drawn.to(device, dtype)
+            source = (
+                torch.randn_like(drawn, device=device, dtype=dtype) if dtype.is_complex else drawn.to(device, dtype)
+            )
             for others in other_arguments(kernel, source):
                 kept = [other.clone() if isinstance(other, torch.Tensor) else other for other in others]
                 expected = kernel(source, *others)
@@ -149,3 +160,38 @@ def test_a_graph_that_overwrites_what_the_model_does_not_is_refused():
     graph = dataclasses.replace(graph, operations=(*graph.operations[:k], changed, *graph.operations[k + 1 :]))
     with pytest.raises(ExecutionError, match="the graph's operation 'add' differs from 'add' here"):
         rx.profile(graph, model, (x,), device="cpu")
+
+
+@pytest.mark.parametrize("dtype", COMPLEX)
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda s, z: (z * s.first * z.conj() * s.second).abs(),
+        lambda s, z: (s.first * z * s.second.conj()).real,
+        lambda s, z: (z.sin() * (z.exp() * s.first) + z.exp() * z.sin()).abs(),
+        lambda s, z: (z.exp() / (s.first + z.sin())).abs(),
+        lambda s, z: ((z.exp().conj() * 2).conj() * s.first * (z.sin().conj() + 1)).real,
+        lambda s, z: torch.view_as_real(z.sin().conj() * z.exp() * s.first).sum(-1),
+        lambda s, z: torch.fft.ifft(torch.fft.fft(z) * s.first).real,
+        lambda s, z: torch.fft.ifft2(torch.fft.fft2(z).conj() * s.first).imag,
+        lambda s, z: torch.fft.irfft(torch.fft.rfft(z.real) * s.first[:5], n=9),
+        lambda s, z: torch.einsum("bi,i,i->bi", z.conj(), s.first, s.second).imag,
+    ],
+)
+def test_complex_gradients_are_those_of_plain_autograd_bit_for_bit(function, dtype):
+    torch.manual_seed(0)
+    model = Made(
+        lambda s, x: function(s, torch.view_as_complex(s.layer(x).tanh().view(5, 9, 2))).square().sum(),
+        layer=nn.Linear(8, 18, dtype=dtype.to_real()),
+        first=nn.Parameter(torch.randn(9, dtype=dtype)),
+        second=nn.Parameter(torch.randn(9, dtype=dtype)),
+    )
+    x = torch.randn(5, 8, dtype=dtype.to_real())
+    planned = rx.rematerialize(model, (x,), budget="100%")
+    gradients = []
+    for step in (model, planned):
+        model.zero_grad()
+        step(x).backward()
+        gradients.append([parameter.grad for parameter in model.parameters() if parameter.grad is not None])
+    assert len(gradients[0]) == len(gradients[1]) >= 3
+    assert all(map(torch.equal, *gradients))
