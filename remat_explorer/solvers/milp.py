@@ -64,7 +64,7 @@ BACKENDS = {
         prints=False,
         clock_runs_on=True,
         keeps_threads=True,
-        remedy='reinstall the package mip with HiGHS: pip install --force-reinstall "mip[highs]"',
+        remedy='reinstall the package mip with HiGHS: pip install --force-reinstall mip "highspy<1.16"',
         frees=("mip.highs", "highslib", ("Highs_destroy",)),
     ),
     "cbc": Backend(

@@ -31,8 +31,6 @@ class Copies(NamedTuple):
 
     out: np.ndarray  # of each group, float64
     back: np.ndarray
-    least_out: np.ndarray  # the same with one latency for all values of a group
-    least_back: np.ndarray
     host_bytes: int  # -1 for any number
     duplex: bool
     possible: bool  # whether there are any
@@ -43,16 +41,14 @@ class Copies(NamedTuple):
         """The copies of a condensed graph: each value of a group is a copy of its own."""
         graph = condensed.graph
         out, back = np.zeros(condensed.groups), np.zeros(condensed.groups)
-        least_out, least_back = np.zeros(condensed.groups), np.zeros(condensed.groups)
         if transfers.possible:
             for g, values in enumerate(members_of(condensed)):
                 sizes = [graph.values[v].bytes for v in values]
                 out[g] = sum(map(transfers.out_seconds, sizes))
                 back[g] = sum(map(transfers.back_seconds, sizes))
-                least_out[g], least_back[g] = transfers.out_seconds(sum(sizes)), transfers.back_seconds(sum(sizes))
         room = -1 if transfers.host_bytes is None else transfers.host_bytes
         alone = np.array([node.default.in_place for node in graph.operations], dtype=np.bool_)
-        return Copies(out, back, least_out, least_back, room, transfers.duplex, transfers.possible, alone)
+        return Copies(out, back, room, transfers.duplex, transfers.possible, alone)
 
 
 def members_of(condensed: Condensed) -> list[list[int]]:
