@@ -288,7 +288,7 @@ def _row(solution: Solution) -> tuple[str, ...]:
         f"{solution.cost:.6g}{cost_unit(solution.graph)}" if solution.cost is not None else "",
         format_overhead(solution.overhead) if solution.overhead is not None else "",
         format_share(solution.gap) if solution.gap is not None else "",
-        str(solution.status),
+        "proven best" if solution.status is Status.OPTIMAL else str(solution.status),
     )
 
 

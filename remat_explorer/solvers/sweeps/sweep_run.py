@@ -526,9 +526,9 @@ def sweep(
     >>> from remat_explorer.instances import linear
     >>> print(sweep(linear(8), [4, 6, 8], executor=ThreadPoolExecutor(1), time_limit=30))
     strategy  budget  peak  cost  overhead  gap  status
-    optimal      4 B   4 B    26   +52.9 %  0 %  optimal
-    optimal      6 B   6 B    21   +23.5 %  0 %  optimal
-    optimal      8 B   8 B    19   +11.8 %  0 %  optimal
+    optimal      4 B   4 B    26   +52.9 %  0 %  proven best
+    optimal      6 B   6 B    21   +23.5 %  0 %  proven best
+    optimal      8 B   8 B    19   +11.8 %  0 %  proven best
     """
     require_arguments(sweep, locals())
     run = Sweep(graph, budgets, strategies, executor, time_limit, workers, solver, threads, cancelled, cache)
