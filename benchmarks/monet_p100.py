@@ -238,19 +238,19 @@ def summary(known: dict[str, Any]) -> str:
         for entry in both
         if (bound := entry["theirs"]["bound"]) is not None and entry["ours"]["cost"] is not None
     )
-    said += f"; in {below} less than their lower bound"
+    said += f". In {below} ours costs less than their lower bound"
     gaps = {name: entry["ours"]["gap"] for name, entry in known.items() if entry["ours"]["gap"] is not None}
     if gaps:
         widest = max(gaps, key=gaps.__getitem__)
-        said += f"; the widest gap is {100 * gaps[widest]:.2f} % ({widest})"
+        said += f". The widest gap is {100 * gaps[widest]:.2f} % (row {widest})"
     plain = [entry for entry in known.values() if "subset" in entry]
     if plain:
         loses = sum(entry["loses_to_subset"] for entry in plain)
         without = [entry for entry in plain if entry["subset"]["cost"] is None]
         alone = sum(entry["ours"]["cost"] is not None for entry in without)
-        said += f"; of {len(plain)} problems with a choice, it costs more than the defaults in {loses}"
+        said += f". Of {len(plain)} problems with a choice of implementations, ours costs more than the defaults in {loses}"
         if without:
-            said += f", has a schedule where the defaults have none in {alone}, and none in {len(without) - alone}"
+            said += f"; it has a schedule where the defaults have none in {alone}, and neither has one in {len(without) - alone}"
     return said
 
 

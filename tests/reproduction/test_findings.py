@@ -78,7 +78,7 @@ def test_the_gains_are_those_of_values_freed_after_their_last_use() -> None:
         f"is {row['batch'] / row['everything kept, freed']:.2f} (289 over 222), where the paper has {289 / 167:.2f}"
         in text
     )
-    assert f"counting parameters once makes {row['batch'] / 181:.2f} of it" in text
+    assert f"Counting parameters once makes {row['batch'] / 181:.2f} of it" in text
     batches = [(best_rule(known[network]), known[network]["batch"]) for network in ("MobileNet", "U-Net")]
     (first, found), (second, other) = batches
     published = known["MobileNet"]["published"]
@@ -141,7 +141,7 @@ def test_batches_and_bounds_are_those_of_figure_6() -> None:
 def test_the_chain_of_the_notebook_of_figure_1_takes_34_units_and_9_with_seven_slots() -> None:
     text, chain = finding("The 30 GB of Figure 1"), linear(32)
     kept, slots = checkpoint_all_peak(chain), binomial_schedule(chain, 7)
-    assert f"takes {kept} units, which alone it multiplies by 0.85, to {0.85 * kept:.1f}" in text
+    assert f"takes {kept} units; it multiplies this number alone by 0.85, to {0.85 * kept:.1f}" in text
     assert f"seven slots, which takes {Plan.of(slots).peak} units by REVOLVE" in text
     assert f"whose cost is {slots.cost:g} where computing everything once costs {chain.total_cost:g}" in text
 
@@ -265,7 +265,7 @@ def test_the_smallest_runs_of_the_readme_are_the_ratios_that_are_named() -> None
     known = [(smallest_run(network)[0], pytorch(network)["GiB"]) for network in networks]
     assert [(float(memory), float(everything)) for memory, everything in runs] == known
     ratios = [f"{memory / everything:.2f}" for memory, everything in known]
-    assert f"which are {', '.join(ratios[:-1])} and {ratios[-1]}," in text
+    assert f"The shares are {', '.join(ratios[:-1])} and {ratios[-1]}," in text
     overheads = [f"{100 * smallest_run(network)[1]:.2f}" for network in networks]
     assert f"at {', '.join(overheads[:-1])} and {overheads[-1]} %" in text
 
