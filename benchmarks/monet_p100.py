@@ -248,9 +248,11 @@ def summary(known: dict[str, Any]) -> str:
         loses = sum(entry["loses_to_subset"] for entry in plain)
         without = [entry for entry in plain if entry["subset"]["cost"] is None]
         alone = sum(entry["ours"]["cost"] is not None for entry in without)
-        said += f". Of {len(plain)} problems with a choice of implementations, ours costs more than the defaults in {loses}"
+        said += f". Of {len(plain)} problems with a choice of implementations, ours costs more than the "
+        said += f"defaults in {loses}"
         if without:
-            said += f"; it has a schedule where the defaults have none in {alone}, and neither has one in {len(without) - alone}"
+            said += f"; it has a schedule where the defaults have none in {alone}, and neither has one in "
+            said += f"{len(without) - alone}"
     return said
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.notebooks.notebook_runs import NOTEBOOKS
 from tests.project.pages import ROOT, links, page
+from tools.website.demo_pages import stale
 
 PROJECT = tomllib.loads(page("pyproject.toml"))
 BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")  # as PEP 723 has it
@@ -52,3 +53,4 @@ def test_the_pages_of_the_demo_are_shipped_whole() -> None:
         text = page(f"docs/live/{name}")
         assert text.rstrip().endswith("</html>")
         assert not re.search(r"""<(script|link)[^>]+(src|href)=["']https?:""", text)  # it needs no network
+    assert stale() == [], "run: python -m tools.website.demo_pages"

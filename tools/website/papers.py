@@ -33,15 +33,15 @@ RUNS = """# MONeT's runs, one by one
 Every problem whose costs the authors published, solved here within 60 s beside the cheapest published schedule. What
 differs says [the page of both papers](../docs/papers.md#monets-runs).
 
-A row is called by network and mode, and after @ by the budget in GiB. Modes: i is in place, c convolution algorithms with
-ReLU's backward pass from its output, m output-activated, n intermediate-activated; "checkmate" is Checkmate's problem,
-without workspace. "!" marks a row that costs more here than there, "?" one in which a choice costs more than the default
-implementations, and "~" one whose published run is of another problem.
+A row is called by network and mode, and after @ by the budget in GiB. Modes: i is in place, c convolution algorithms
+with ReLU's backward pass from its output, m output-activated, n intermediate-activated; "checkmate" is Checkmate's
+problem, without workspace. "!" marks a row that costs more here than there, "?" one in which a choice costs more than
+the default implementations, and "~" one whose published run is of another problem.
 
 Their bound is the highest of their logs, unless it is above their schedule, which would be of another problem. Five
-schedules have no log. That the logs of `resnet50_icmn`, `googlenet_icmn`, `googlenet_ic` and `googlenet_checkmate` belong
-to the published costs is likely, but was not checked: the copy of the repository that was read has no contents of their
-schedules.
+schedules have no log. That the logs of `resnet50_icmn`, `googlenet_icmn`, `googlenet_ic` and `googlenet_checkmate`
+belong to the published costs is likely, but was not checked: the copy of the repository that was read has no contents
+of their schedules.
 
 """
 
