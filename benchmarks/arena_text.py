@@ -54,8 +54,8 @@ def opening(name: str, known: dict[str, Any], verdicts: Sequence[Verdict]) -> st
         f"From `benchmarks/results/{name}.json`: {len(known['graphs'])} graphs, {budgets} budgets each, "
         f"{len(known['settings']['methods'])} methods; {known['settings']['seconds']:g} s for a method at a budget, "
         f"{known['settings']['proof_seconds']:g} s for ours at a peak. {len(found)} of {len(verdicts)} rows have a "
-        f"schedule, and each passed the checker. At the peaks of {proven} of them ours is proven optimal. Ours costs "
-        f"more than the method at its own peak in {beaten}, and {faults} refute a claim."
+        f"schedule, and each passed the checker. In {proven} of these rows the schedule of `optimal` at the same peak "
+        f"is proven best. In {beaten} the method's schedule is cheaper than that of `optimal`; {faults} refute a proof."
     )
 
 
@@ -76,7 +76,7 @@ def enough_text(verdicts: Sequence[Verdict]) -> str:
 
 def worst_table(verdicts: Sequence[Verdict]) -> str:
     """Each method with the budgets that it keeps and the row in which it loses most."""
-    rows = [("method", "budgets kept", "lost at worst, %", "above the bound, at most, %", "there")]
+    rows = [("method", "budgets kept", "lost at worst, %", "above the bound, at most, %", "worst case")]
     for method in dict.fromkeys(v.method for v in verdicts):
         own = [v for v in verdicts if v.method == method]
         kept, top = f"{sum(bool(v.kept) for v in own)} of {len(own)}", worst(own)
@@ -116,7 +116,7 @@ def executed_text(known: dict[str, Any]) -> list[str]:
         what: [f"`{e['method']}`" for e in ran if e[f"{what}_equal"] is False] for what in ("gradients", "buffers")
     }
     said = "; ".join(f"{what} were changed by {', '.join(names) or 'none'}" for what, names in changed.items())
-    return ["### Who changed the gradients", f"{len(ran)} of them ran, plain PyTorch among them: {said}."]
+    return ["### Who changed the gradients", f"Of {len(ran)} runs, plain PyTorch among them: {said}."]
 
 
 def reported_text(known: dict[str, Any]) -> list[str]:
@@ -133,7 +133,11 @@ def reported_text(known: dict[str, Any]) -> list[str]:
         for row in known.get("reported", ())
     ]
     columns = ["setting", "PyTorch, measured peak", "cost", "our budget", "ours, measured peak", "cost"]
-    return ["### The model of pytorch 197838", narrow_table(columns, rows)] if rows else []
+    said = (
+        "A user's model, for which a smaller `activation_memory_budget` takes more memory. Rows share a setting, not a "
+        "memory: compare peaks and costs of different rows."
+    )
+    return ["### The model of PyTorch's issue 197838", said, narrow_table(columns, rows)] if rows else []
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ peak), the gap to its bound, and the seconds until that gap was 1 % and 0.01 %. 
 twice the spread of the default's own runs and at least 0.1 % of the cost, 0.1 points of the gap, or a third of the
 seconds. Searches that are not named keep the results of the last run.
 
-Settings without a difference have become constants of the files that use them.
+Settings without a difference have become constants; docs/measured_settings.md lists them all.
 
 "No difference" speaks of these few instances and this limit alone: a setting may matter on larger graphs. One run of a
 value is compared, so single differences may be chance.

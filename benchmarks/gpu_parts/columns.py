@@ -38,7 +38,7 @@ def shortened(words: str, limit: int = 220) -> str:
 def rows_table(columns: tuple[Column, ...], entries: list[dict[str, Any]]) -> str:
     """A table of entries; a sentence where there is none."""
     if not entries:
-        return "nothing was measured"
+        return "No such row was measured."
     rows = [[column.text(entry).replace("|", "/") for column in columns] for entry in entries]
     return narrow_table([column.title for column in columns], rows)
 

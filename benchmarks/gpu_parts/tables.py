@@ -170,7 +170,7 @@ EXACTNESS = (
     Column("model", of("model")),
     Column("setting", of("setting")),
     Column("results", results),
-    Column("begins", lambda run: shortened((run.get("difference_begins") or {}).get("text", ""), 80) or None),
+    Column("where", lambda run: shortened((run.get("difference_begins") or {}).get("text", ""), 80) or None),
     Column("recomputations", of("recomputations")),
     Column("error of the peak", of("error", show=share)),
 )
@@ -187,7 +187,8 @@ def exactness(record: Record) -> str:
         elif "gradients_equal" in entry:
             rows.append({"model": what, "setting": which} | entry)
     columns = tuple(Column(title, of(title)) for title in ("kind", "seed", "roads", "results"))
-    return f"{rows_table(EXACTNESS, rows)}\n\n{rows_table(columns, drawn)}"
+    random_models = rows_table(columns, drawn) if drawn else "No random model was run."
+    return f"{rows_table(EXACTNESS, rows)}\n\n{random_models}"
 
 
 def _ratio(name: str, key: str = "peak") -> Callable[[Entry], Any]:
@@ -274,7 +275,7 @@ SPREAD = (
     Column("measured", of("measured", show=format_seconds)),
     *(Column(f"measured / predicted, {q}", of(q, show=lambda found: f"{found:.2f}")) for q in QUANTILES),
     Column("time within a factor of 2", of("within", show=lambda found: f"{found:.0%}")),
-    Column("faster one told", of("told", show=lambda found: f"{found:.0%}")),
+    Column("faster implementation predicted", of("told", show=lambda found: f"{found:.0%}")),
 )
 BY_TYPE = (
     Column("operation", of("type")),

@@ -116,7 +116,7 @@ def solve_checkmate_unpartitioned(graph: Graph, budget: int, limits: Limits) -> 
 
 UNPARTITIONED = Method(
     solve_checkmate_unpartitioned,
-    "the paper's form without stages, for small graphs; it shows why stages matter",
+    "the paper's unpartitioned form, for small graphs; it shows why the partition matters",
     "Jain et al. 2020, sections 4.2 to 4.5",
     general_graphs=Support.YES,
     cost_aware=Support.YES,

@@ -38,7 +38,7 @@ def solve_rotor(graph: Graph, budget: int, limits: Limits, slots: int = SLOTS) -
 METHOD = Method(
     solve_rotor,
     "the best schedule of a chain of blocks in which what is kept stays until the backward pass has used it; memory is "
-    "told apart in slots steps",
+    "counted in slots equal steps, rounded up",
     "Beaumont et al. 2019, arXiv 1911.13214, section 4",
     general_graphs=Support.PARTLY,
     cost_aware=Support.YES,
