@@ -69,7 +69,7 @@ def test_the_models_of_others() -> None:
     assert f"**{len(equal)} of {len(rows)}** models of others | of {len(libraries)} libraries" in WORDS
     memory = statistics.median(row["measured"] / row["plain"] for row in equal)
     refused = sum(row["outcome"] == "refused" for row in rows)
-    cost = format_overhead(statistics.median(row["cost"] for row in equal) - 1)
+    cost = format_overhead(statistics.median(row["cost"] for row in equal))
     said = f"in {100 * memory:.0f} % of plain PyTorch's memory, at a predicted cost of {cost} (medians)"
     assert f"{said}; the other {refused} are refused" in WORDS
     times = [row["time"] for row in equal if "time" in row]
