@@ -34,6 +34,7 @@ SETTINGS: dict[str, Any] = {
     "suppress_warnings": ["myst.header"],
     "highlight_language": "none",
 }
+LONG = 40  # characters of a table's cell, from which on it has a least width
 
 
 def make_html(source: Path, target: Path) -> None:
@@ -59,6 +60,7 @@ def setup(app: Any) -> dict[str, Any]:
     """Sphinx's entry: formulas as MathML, which browsers draw by themselves, and anchors written as HTML."""
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
     app.connect("doctree-read", _know_anchors)
+    app.connect("doctree-read", _mark_long_cells)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -70,6 +72,14 @@ def _know_anchors(app: Any, document: Any) -> None:
     for node in document.findall(nodes.raw):
         for name in re.findall(r'<a id="([\w-]+)">', node.astext()):
             known.setdefault(name, (node.line or 0, name, ""))
+
+
+def _mark_long_cells(app: Any, document: Any) -> None:
+    from docutils import nodes
+
+    for cell in document.findall(nodes.entry):
+        if len(cell.astext()) > LONG:
+            cell["classes"].append("long")
 
 
 def _inline(writer: Any, node: Any) -> None:
