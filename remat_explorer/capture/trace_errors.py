@@ -141,6 +141,11 @@ _KNOWN = (
         "Draw from torch's default generator, the one that torch.manual_seed sets",
     ),
     _Explanation(
+        r"Attempting to use FunctionalTensor on its own",
+        "it makes a tensor of a class of its own, as as_subclass does",
+        "Compute with plain tensors, and use as_subclass on what the model returns",
+    ),
+    _Explanation(
         r"Mixing fake modes",
         "it holds FakeTensors that are neither parameters nor buffers",
         "Make them buffers with register_buffer",

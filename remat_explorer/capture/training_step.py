@@ -329,7 +329,9 @@ class TrainingStep(nn.Module):
                     "torch.autograd.backward in the backward of a custom Function does, which a plan cannot do. Take "
                     "gradients there by torch.autograd.grad, with parameters as inputs of the Function, and return them"
                 )
-        for place, name in self._around.changes():
+        for (place, name), (_, after) in self._around.changes().items():
+            if (known := self.changes.get((place, name))) and known[1] == after:
+                continue  # forward has done it, and nobody can put it back, such as an iterator
             at = f"of {place!r}" if place else "of the model"
             what = name if isinstance(place, Variable) else f"the attribute {name!r} {at}"
             raise CaptureError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import os
 import sys
 import types
 from collections import deque
@@ -31,6 +32,8 @@ _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 _FEW = 64  # entries up to which functions and objects in a container are looked into
 _OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__slots__", "__qualname__")
 _CALLED = ("forward", "backward", "setup_context")  # by PyTorch, without their names
+_ENVIRONMENT = frozenset(["environ", "getenv"])
+_BY_TEXT = frozenset(["getattr", "hasattr", "attrgetter", "vars", "__dict__"]) | _ENVIRONMENT  # reads what a text names
 _GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL")
 
 
@@ -233,6 +236,13 @@ class _Search:
         for mentioned, is_assigned in _globals_in(function.__code__).items():
             self._enter_global(function.__globals__, mentioned, is_assigned)
         names = tuple(_names_in(function.__code__))
+        if not _BY_TEXT.isdisjoint(names):
+            texts = {**_texts_in(function.__code__), **_values_of(function)}
+            names += tuple(texts)
+            for text in texts if not _ENVIRONMENT.isdisjoint(names) else ():
+                if (text, _ENVIRONMENT) not in self._seen:
+                    self._seen.add((text, _ENVIRONMENT))
+                    self._add(f"the environment variable {text!r}", os.environ, text)
         if function.__name__ != "__init__":
             self.read.update(names)
         self._mention(names)
@@ -259,6 +269,24 @@ def _names_in(code: types.CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _names_in(constant)
+
+
+@functools.lru_cache(10_000)
+def _texts_in(code: types.CodeType) -> dict[str, None]:
+    """Texts in code that may be names."""
+    found: dict[str, None] = {}
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= _texts_in(constant)
+        elif isinstance(constant, str) and constant.isidentifier():
+            found[constant] = None
+    return found
+
+
+def _values_of(function: types.FunctionType) -> dict[str, None]:
+    """Texts that may be names in the global variables that a function reads."""
+    values = (function.__globals__.get(name) for name in _globals_in(function.__code__))
+    return {value: None for value in values if isinstance(value, str) and value.isidentifier()}
 
 
 @functools.lru_cache(10_000)

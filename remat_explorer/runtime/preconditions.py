@@ -6,6 +6,7 @@ about what surrounds a call, and `attributes_after_forward` about attributes tha
 
 from __future__ import annotations
 
+import contextvars
 import itertools
 import sys
 import warnings
@@ -192,7 +193,7 @@ def attributes_after_forward(
     if not changes:
         return {}
     try:
-        found = dry_run_forward(model, args, kwargs, loss)
+        found = contextvars.copy_context().run(dry_run_forward, model, args, kwargs, loss)
     except Exception as error:  # whatever a person's model does without numbers
         raise ExecutionError(
             f"{_in_words(model, changes)}, and whether a second pass would change it again cannot be told "
@@ -254,11 +255,15 @@ def _in_words(model: nn.Module, changes: Changes) -> str:
     (path, name), change = next(iter(changes.items()))
     what, before, after = innermost_difference("" if isinstance(path, Variable) else name, *change)
     others = f" (and {len(changes) - 1} more)" if len(changes) > 1 else ""
+    change = f"from {describe(before)} to {describe(after)}"
+    if before.kind == after.kind == "state":
+        change = f"{describe(before)} that is in another state then"
+        change += "" if before.value[2] else " (this try has moved it on, too: make it anew)"
     if isinstance(path, Variable):
         at = f", at {what.removeprefix('.')}" if what else ""
-        return f"forward or the loss changes {path.words}{at}{others}, from {describe(before)} to {describe(after)}"
+        return f"forward or the loss changes {path.words}{at}{others}, {change}"
     kind = type(model.get_submodule(path)).__name__
     return (
         f"forward changes the attribute {what} of {f'{path!r} ({kind})' if path else f'the model ({kind})'}{others}, "
-        f"from {describe(before)} to {describe(after)}"
+        f"{change}"
     )
