@@ -21,6 +21,7 @@ import logging
 import operator
 import queue
 import random
+import re
 import sys
 import threading
 import types
@@ -29,6 +30,10 @@ import weakref
 from collections import ChainMap, OrderedDict, UserDict, UserList, deque
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -41,6 +46,7 @@ MISSING = object()
 PLAIN = (
     *(bool, int, float, complex, str, bytes, type(None), type(...), slice, range, enum.Enum, np.generic),
     *(torch.dtype, torch.device, torch.layout, torch.memory_format),
+    *(Decimal, Fraction, date, timedelta, PurePath, re.Pattern),
 )
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 LONG = 10_000  # entries from which on a container, and bytes from which on an array, is compared by identity

@@ -146,7 +146,9 @@ class _Search:
             if deep and base.__len__(value) <= _FEW:
                 for entry in list(getattr(base, "values" if base is dict else "__iter__")(value)):
                     self._look_into(entry, deep=base not in (set, frozenset), libraries=libraries)
-        elif not isinstance(value, types.ModuleType) and not _is_foreign(type(value).__module__):
+        elif isinstance(value, types.ModuleType):
+            self._enter_space(value)
+        elif not _is_foreign(type(value).__module__):
             self._enter_class(type(value))
             for held in list((getattr(value, "__dict__", None) or {}).values()) if deep else ():
                 self._look_into(held, deep=False)
@@ -243,9 +245,18 @@ class _Search:
                 if (text, _ENVIRONMENT) not in self._seen:
                     self._seen.add((text, _ENVIRONMENT))
                     self._add(f"the environment variable {text!r}", os.environ, text)
+        for imported in _imports_in(function.__code__):
+            self._enter_space(sys.modules.get(imported))
         if function.__name__ != "__init__":
             self.read.update(names)
         self._mention(names)
+
+    def _enter_space(self, module: Any) -> None:
+        """A module of Python, of which the names that code mentions are variables."""
+        if module is not None and _is_own(module.__name__) and module.__name__ not in self._modules:
+            self._modules[module.__name__] = module
+            for mentioned in list(self._names):
+                self._enter_global(vars(module), mentioned)
 
     def _enter_global(self, space: dict[str, Any], name: str, is_assigned: bool = False) -> None:
         place = (id(space), name)
@@ -254,10 +265,7 @@ class _Search:
         self._seen.add(place)
         value = space.get(name, UNSET)
         if isinstance(value, types.ModuleType):
-            if _is_own(value.__name__) and value.__name__ not in self._modules:
-                self._modules[value.__name__] = value
-                for mentioned in list(self._names):
-                    self._enter_global(vars(value), mentioned)
+            self._enter_space(value)
         elif isinstance(value, type | types.FunctionType | functools._lru_cache_wrapper) and not is_assigned:
             self._look_into(value)
         else:
@@ -281,6 +289,14 @@ def _texts_in(code: types.CodeType) -> dict[str, None]:
         elif isinstance(constant, str) and constant.isidentifier():
             found[constant] = None
     return found
+
+
+@functools.lru_cache(10_000)
+def _imports_in(code: types.CodeType) -> frozenset[str]:
+    """The modules that code imports when it runs."""
+    nested = [_imports_in(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    own = (step.argval for step in dis.get_instructions(code) if step.opname == "IMPORT_NAME")
+    return frozenset(own).union(*nested)
 
 
 def _values_of(function: types.FunctionType) -> dict[str, None]:

@@ -1,0 +1,142 @@
+"""Objects of Python that forward uses and that are no containers: queues, iterators, clocks, threads and files."""
+
+from __future__ import annotations
+
+import array
+import contextvars
+import copy
+import ctypes
+import io
+import itertools
+import os
+import queue
+import random
+import threading
+import time
+import types
+import weakref
+from collections import ChainMap, UserDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import remat_explorer as rx
+from remat_explorer.errors import CaptureError, ExecutionError
+from tests.runtime.kinds_of_models import Made, linear, x
+
+
+def planned(model: nn.Module) -> Any:
+    return rx.rematerialize(model, (x(),), budget="110%", strategy="checkpoint-all")
+
+
+def using(use: Callable[[Any, torch.Tensor], Any], held: Any) -> nn.Module:
+    return Made(lambda self, x: (y := self.layer(x), use(held, y))[0], layer=linear())
+
+
+class Slots:
+    __slots__ = ("number",)
+
+    def __init__(self, number: Any) -> None:
+        self.number = number
+
+
+MOVED: list[tuple[Any, Callable[[Any, torch.Tensor], Any], Callable[[Any], Any]]] = [
+    (queue.Queue(), lambda held, y: held.put(y.grad_fn), queue.Queue.qsize),
+    (queue.SimpleQueue(), lambda held, y: held.put(y.shape), queue.SimpleQueue.qsize),
+    (array.array("d"), lambda held, y: held.append(1.0), len),
+    (bytearray(), lambda held, y: held.append(1), len),
+    (io.StringIO(), lambda held, y: held.write("a step"), io.StringIO.getvalue),
+    (random.Random(0), lambda held, y: held.random(), random.Random.getstate),
+    (np.random.default_rng(0), lambda held, y: held.random(), lambda held: str(held.bit_generator.state)),
+    (np.random.RandomState(0), lambda held, y: held.rand(), lambda held: str(held.get_state())),
+    (contextvars.ContextVar("steps", default=0), lambda held, y: held.set(held.get() + 1), lambda held: held.get()),
+    (threading.local(), lambda held, y: vars(held).update(n=vars(held).get("n", 0) + 1), vars),
+    (Slots(0), lambda held, y: setattr(held, "number", held.number + 1), lambda held: held.number),
+    (weakref.WeakValueDictionary(), lambda held, y: held.update(y=y), len),
+    (weakref.WeakSet(), lambda held, y: held.add(y), len),
+]
+
+
+@pytest.mark.parametrize(("held", "use", "look"), MOVED, ids=lambda held: type(held).__name__)
+def test_objects_without_a_content_are_compared_by_their_state_and_put_back(held, use, look):
+    before = copy.copy(look(held))
+    with pytest.raises(ExecutionError, match=r"changes the variable 'held' around .*in every pass anew"):
+        planned(using(use, held))
+    assert look(held) == before
+
+
+def zeros() -> Any:
+    for _number in range(99):
+        yield 0
+
+
+@pytest.mark.parametrize(
+    "held",
+    [itertools.count(), itertools.cycle([0] * 9), iter([0] * 99), zeros(), enumerate([0] * 99), map(abs, [0] * 99)],
+)
+def test_an_iterator_of_which_what_is_read_never_shows_is_refused_with_advice_to_make_it_anew(held):
+    with pytest.raises(ExecutionError, match=r"changes the variable 'held' .*has moved it on, too: make it anew"):
+        planned(using(lambda held, y: next(held), held))
+
+
+SCALES, ITS_NAME = {"scale": 1.0}, "ITS_OTHER_SCALE"
+SCALED: list[tuple[Any, Callable[[Any], float], Callable[[Any], Any]]] = [
+    (contextvars.ContextVar("scale", default=1.0), lambda held: held.get(), lambda held: held.set(3.0)),
+    (threading.local(), lambda held: getattr(held, "scale", 1.0), lambda held: setattr(held, "scale", 3.0)),
+    (Slots(1.0), lambda held: held.number, lambda held: setattr(held, "number", 3.0)),
+    (types.MappingProxyType(SCALES), lambda held: held["scale"], lambda held: SCALES.update(scale=3.0)),
+    (UserDict(scale=1.0), lambda held: held["scale"], lambda held: held.update(scale=3.0)),
+    (ChainMap({}, {"scale": 1.0}), lambda held: held["scale"], lambda held: held.update(scale=3.0)),
+    (array.array("d", [1.0]), lambda held: held[0], lambda held: held.__setitem__(0, 3.0)),
+    (ctypes.c_double(1.0), lambda held: held.value, lambda held: setattr(held, "value", 3.0)),
+    (threading.Event(), lambda held: 3.0 if held.is_set() else 1.0, threading.Event.set),
+    (types.SimpleNamespace(), lambda held: getattr(held, "scale", 1.0), lambda held: setattr(held, "scale", 3.0)),
+    (os.environ, lambda held: float(os.environ.get("ITS_SCALE", "1")), lambda held: held.update(ITS_SCALE="3")),
+    (os.environ, lambda held: float(os.getenv(ITS_NAME, "1")), lambda held: held.update({ITS_NAME: "3"})),
+]
+
+
+@pytest.mark.parametrize(("held", "read", "change"), SCALED, ids=lambda held: type(held).__name__)
+def test_what_forward_reads_there_is_compared_at_each_step(held, read, change, monkeypatch):
+    for name in ("ITS_SCALE", ITS_NAME):
+        monkeypatch.setenv(name, "1")
+    model, data = Made(lambda self, x: self.layer(x) * read(held), layer=linear()), x()
+    trained = planned(model)
+    assert torch.equal(trained(data), model(data))
+    change(held)
+    with pytest.raises(ExecutionError, match=r"(held|environment variable).* but the plan was made for|is another"):
+        trained(data)
+
+
+def test_what_waits_for_a_clock_is_refused():
+    begin = time.monotonic()
+    model = Made(lambda self, x: self.layer(x) * (2 if time.monotonic() > begin + 3600 else 1), layer=linear())
+    with pytest.raises(CaptureError, match="although they begin alike: it reads a clock"):
+        planned(model)
+
+
+def test_a_thread_that_computes_is_refused_with_its_line_and_one_that_does_not_is_no_obstacle():
+    def pooled(self: Any, x: torch.Tensor) -> torch.Tensor:
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(torch.sin if self.computes else torch.is_tensor, self.layer(x))
+        return self.layer(x) + (0 if waiting.exception() else 1)
+
+    with pytest.raises(CaptureError, match=rf"at {Path(__file__).name}:\d+, forward starts a thread that computes"):
+        planned(Made(pooled, layer=linear(), computes=True))
+    model, data = Made(pooled, layer=linear(), computes=False), x()
+    assert torch.equal(planned(model)(data), model(data))
+
+
+def test_a_file_that_forward_opens_in_each_pass_is_warned_of(tmp_path):
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) * float((tmp_path / "scale").read_text())
+
+    (tmp_path / "scale").write_text("2")
+    with pytest.warns(UserWarning, match=r"forward opens the file .*scale'. A plan does not run forward"):
+        planned(Made(forward, layer=linear()))
