@@ -7,6 +7,7 @@ files. `ThreadCheck`: threads. `TensorLeakCheck`: tensors that stay alive in obj
 from __future__ import annotations
 
 import builtins
+import contextlib
 import functools
 import gc
 import io
@@ -41,8 +42,15 @@ _SEEDING = [
     for name in ("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state")
     if hasattr(place, name)
 ]
+_SEEDS = (
+    "cannot be captured as a static training graph: {}, forward sets the seed or the state of torch's generator, as "
+    "torch.random.fork_rng does at its end, and a plan draws from the generator as a step finds it. Set it before "
+    "the step"
+)
+_VERSION = torch.Tensor._version.__get__  # type: ignore[attr-defined]
 _CLOCKS = [name + unit for name in ("time", "monotonic", "perf_counter", "process_time") for unit in ("", "_ns")]
 _LATER = 86_461  # seconds by which clocks are ahead in each further pass
+_FORKING = (torch.random.__file__, contextlib.__file__)  # of torch.random.fork_rng, which sets the state at its end
 _IN_HOOKS = types.CellType, types.FunctionType, types.MethodType, functools.partial
 _Made = tuple[weakref.ref[torch.Tensor], Any, bool]  # with its place, and whether the backward pass has made it
 
@@ -73,8 +81,10 @@ class RandomSourceCheck:
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
-            caller = sys._getframe(1)
-            own = threading.get_ident() == self._thread and file_name(caller.f_code.co_filename)
+            caller: types.FrameType | None = sys._getframe(1)
+            while caller is not None and caller.f_code.co_filename in _FORKING:
+                caller = caller.f_back
+            own = caller and threading.get_ident() == self._thread and file_name(caller.f_code.co_filename)
             if own and (place := place_of(caller)):
                 self._seeded = self._seeded or f"at {file_name(place[0])}:{place[1]}"
             return original(*args, **kwargs)
@@ -95,11 +105,7 @@ class RandomSourceCheck:
         """Raise an error if anything was drawn, with generator and first module, or a seed was set, with the place."""
         self.look("")
         if self._seeded:
-            raise CaptureError(
-                f"{type(model).__name__} cannot be captured as a static training graph: {self._seeded}, forward sets "
-                "the seed of torch's generator, and a plan draws from the generator as a step finds it. Set the seed "
-                "before the step"
-            ) from cause
+            raise CaptureError(f"{type(model).__name__} {_SEEDS.format(self._seeded)}") from cause
         if self._drawn is None:
             return
         generator, module = self._drawn
@@ -194,6 +200,7 @@ class RepeatedPassCheck(TorchFunctionMode):
                 stack.enter_context(mock.patch.object(place, "open", self._noted(place.open)))
             self._patches = stack.pop_all()
         self._passes += 1
+        self._seed = torch.initial_seed()
         return super().__enter__()
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
@@ -203,6 +210,8 @@ class RepeatedPassCheck(TorchFunctionMode):
             return
         if self._refusal is not None:  # forward has caught it
             raise self._refusal
+        if torch.initial_seed() != self._seed:
+            raise CaptureError(f"the model {_SEEDS.format('by torch.default_generator')}")
         if self._first is None:
             self._first = self._calls
         elif len(self._calls) < len(self._first):
@@ -233,6 +242,11 @@ class RepeatedPassCheck(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if func == _VERSION and file_name(sys._getframe(1).f_code.co_filename):
+            raise CaptureError(
+                "forward reads the count of writes to a tensor (._version), which is another in a trace. Clear what is "
+                "computed from parameters where they change, after each step of the optimizer"
+            )
         if isinstance(func, type) or getattr(func, "__name__", "") == "__get__":  # compilers ask in their first pass
             return func(*args, **(kwargs or {}))
         call, number = (func, _seen(args), _seen(kwargs or {})), len(self._calls)

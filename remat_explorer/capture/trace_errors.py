@@ -135,7 +135,7 @@ _KNOWN = (
     _Explanation(
         r"SparseTensorImpl|SparseCsrTensorImpl|layout_impl|[Ss]parse\w*(?:Tensor|Csr|CSR|COO)",
         "it works on sparse tensors, whose size depends on the data",
-        "Use dense tensors",
+        "Use dense tensors, and sparse=False in embeddings",
     ),
     _Explanation(
         r"torch\._C\.Generator",
@@ -259,7 +259,8 @@ def side_effect_error(what: str) -> CaptureError:
     """The error for ``what``, a call or a result that serves something else than the outputs of the graph."""
     return CaptureError(
         f"forward does more than compute its outputs ({what}), such as raising errors for some data; "
-        "use operations without side effects, such as torch.linalg.solve_ex for torch.linalg.solve"
+        "use operations without side effects, such as torch.linalg.solve_ex for torch.linalg.solve, and "
+        'orthogonal_map="householder" for torch.nn.utils.parametrizations.orthogonal'
     )
 
 

@@ -140,3 +140,27 @@ def test_a_file_that_forward_opens_in_each_pass_is_warned_of(tmp_path):
     (tmp_path / "scale").write_text("2")
     with pytest.warns(UserWarning, match=r"forward opens the file .*scale'. A plan does not run forward"):
         planned(Made(forward, layer=linear()))
+
+
+def forked(self: Any, x: torch.Tensor) -> torch.Tensor:
+    with torch.random.fork_rng():
+        y = nn.functional.dropout(self.layer(x))
+    return nn.functional.dropout(y)
+
+
+def seeded(self: Any, x: torch.Tensor) -> torch.Tensor:
+    torch.default_generator.manual_seed(3)
+    return nn.functional.dropout(self.layer(x))
+
+
+@pytest.mark.parametrize(
+    ("forward", "words"),
+    [
+        (forked, "forward sets the seed or the state of torch's generator, as torch.random.fork_rng"),
+        (seeded, "forward sets the seed or the state of torch's generator"),
+        (lambda self, x: self.layer(x) * (1 + self.layer.weight._version), r"reads the count of writes .*\._version"),
+    ],
+)
+def test_what_is_another_in_a_trace_is_refused(forward, words):
+    with pytest.raises(CaptureError, match=words):
+        planned(Made(forward, layer=linear()))
