@@ -48,6 +48,7 @@ _SEEDS = (
     "the step"
 )
 _VERSION = torch.Tensor._version.__get__  # type: ignore[attr-defined]
+_DIVISIONS = ("div_", "divide_", "true_divide_", "__idiv__", "__itruediv__")
 _CLOCKS = [name + unit for name in ("time", "monotonic", "perf_counter", "process_time") for unit in ("", "_ns")]
 _LATER = 86_461  # seconds by which clocks are ahead in each further pass
 _FORKING = (torch.random.__file__, contextlib.__file__)  # of torch.random.fork_rng, which sets the state at its end
@@ -247,7 +248,13 @@ class RepeatedPassCheck(TorchFunctionMode):
                 "forward reads the count of writes to a tensor (._version), which is another in a trace. Clear what is "
                 "computed from parameters where they change, after each step of the optimizer"
             )
-        if isinstance(func, type) or getattr(func, "__name__", "") == "__get__":  # compilers ask in their first pass
+        name = getattr(func, "__name__", "")
+        if name in _DIVISIONS and args[0].dtype is torch.complex64:
+            raise CaptureError(
+                "forward divides a complex64 tensor in place, which PyTorch rounds otherwise than the division that a "
+                "plan has for it: write `y = y / z` in place of `y /= z`"
+            )
+        if isinstance(func, type) or name == "__get__":  # compilers ask in their first pass
             return func(*args, **(kwargs or {}))
         call, number = (func, _seen(args), _seen(kwargs or {})), len(self._calls)
         self._calls.append(call)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextvars
 import itertools
+import random
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.autograd import forward_ad
@@ -179,6 +181,14 @@ _INSTEAD = (
 )
 
 
+_DRAW = "draw with torch.rand, torch.randn or torch.randint, which plans do anew in each step"
+
+
+def _is_of_random_numbers(content: Snapshot) -> bool:
+    kinds = (random.Random, np.random.Generator, np.random.RandomState)
+    return content.kind == "state" and issubclass(content.value[0], kinds)
+
+
 def attributes_after_forward(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], loss: Loss | None, changes: Changes
 ) -> Mapping[Place, Snapshot]:
@@ -205,7 +215,7 @@ def attributes_after_forward(
         again = {place: changes.get(place, change) for place, change in found.changed_every_pass.items()}
         raise ExecutionError(
             f"{_in_words(model, again)}, in every pass anew. A plan does not run forward, so it would be stale: "
-            f"{_INSTEAD}"
+            f"{_DRAW if _is_of_random_numbers(next(iter(again.values()))[1]) else _INSTEAD}"
         )
     if found.changed_from_data:
         raise ExecutionError(

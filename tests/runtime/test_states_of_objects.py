@@ -63,11 +63,15 @@ MOVED: list[tuple[Any, Callable[[Any, torch.Tensor], Any], Callable[[Any], Any]]
 ]
 
 
+RANDOM = (random.Random, np.random.Generator, np.random.RandomState)
+
+
 @pytest.mark.parametrize(("held", "use", "look"), MOVED, ids=lambda held: type(held).__name__)
 def test_objects_without_a_content_are_compared_by_their_state_and_put_back(held, use, look):
     before = copy.copy(look(held))
-    with pytest.raises(ExecutionError, match=r"changes the variable 'held' around .*in every pass anew"):
+    with pytest.raises(ExecutionError, match=r"changes the variable 'held' around .*in every pass anew") as refused:
         planned(using(use, held))
+    assert ("draw with torch.rand" in str(refused.value)) == isinstance(held, RANDOM)
     assert look(held) == before
 
 
