@@ -201,7 +201,7 @@ class RepeatedPassCheck(TorchFunctionMode):
                 stack.enter_context(mock.patch.object(place, "open", self._noted(place.open)))
             self._patches = stack.pop_all()
         self._passes += 1
-        self._seed = torch.initial_seed()
+        self._seed, self._settings = torch.initial_seed(), _kernel_settings()
         return super().__enter__()
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
@@ -249,6 +249,12 @@ class RepeatedPassCheck(TorchFunctionMode):
                 "computed from parameters where they change, after each step of the optimizer"
             )
         name = getattr(func, "__name__", "")
+        if (settings := _kernel_settings()) != self._settings:
+            changed = next(one for one, value in settings.items() if self._settings[one] != value)
+            raise CaptureError(
+                f"forward sets {changed} to {settings[changed]} for a part of it, which chooses other kernels there "
+                "when the model runs, but not when its plan does. Set it around the call of the model, or before"
+            )
         if name in _DIVISIONS and args[0].dtype is torch.complex64:
             raise CaptureError(
                 "forward divides a complex64 tensor in place, which PyTorch rounds otherwise than the division that a "
@@ -264,6 +270,24 @@ class RepeatedPassCheck(TorchFunctionMode):
                 self._refusal = _differs(first, call)
                 raise self._refusal
         return func(*args, **(kwargs or {}))
+
+
+def _kernel_settings() -> dict[str, Any]:
+    """What kernels read when they run, so that a trace does not show it."""
+    backends: Any = torch.backends
+    settings = {
+        "torch.backends.mkldnn.enabled": backends.mkldnn.enabled,
+        "torch.backends.mkldnn.matmul.fp32_precision": backends.mkldnn.matmul.fp32_precision,
+        "torch.backends.mkldnn.conv.fp32_precision": backends.mkldnn.conv.fp32_precision,
+        "torch.are_deterministic_algorithms_enabled()": torch.are_deterministic_algorithms_enabled(),
+    }
+    if torch.cuda.is_available():
+        settings |= {
+            "torch.backends.cudnn.enabled": backends.cudnn.enabled,
+            "torch.backends.cudnn.conv.fp32_precision": backends.cudnn.conv.fp32_precision,
+            "torch.backends.cuda.matmul.fp32_precision": backends.cuda.matmul.fp32_precision,
+        }
+    return settings
 
 
 def _ahead(clock: Callable[[], Any], seconds: int) -> Callable[[], Any]:

@@ -157,9 +157,24 @@ def seeded(self: Any, x: torch.Tensor) -> torch.Tensor:
     return nn.functional.dropout(self.layer(x))
 
 
+def without_mkldnn(self: Any, x: torch.Tensor) -> torch.Tensor:
+    with torch.backends.mkldnn.flags(enabled=False):
+        return self.layer(x)
+
+
+def then_layer(act: Callable[[torch.Tensor], Any]) -> Callable[[Any, torch.Tensor], torch.Tensor]:
+    return lambda self, x: (act(self.layer.weight), self.layer(x))[1]
+
+
 @pytest.mark.parametrize(
     ("forward", "words"),
     [
+        (without_mkldnn, r"forward sets torch.backends.mkldnn.enabled to False .* Set it around the call"),
+        (
+            then_layer(lambda w: w.register_hook(torch.sin)),
+            "registers a hook on the parameter 'layer.w",
+        ),
+        (then_layer(lambda w: w.register_post_accumulate_grad_hook(print)), "registers a hook on the parameter"),
         (forked, "forward sets the seed or the state of torch's generator, as torch.random.fork_rng"),
         (seeded, "forward sets the seed or the state of torch's generator"),
         (lambda self, x: self.layer(x) * (1 + self.layer.weight._version), r"reads the count of writes .*\._version"),
@@ -168,3 +183,30 @@ def seeded(self: Any, x: torch.Tensor) -> torch.Tensor:
 def test_what_is_another_in_a_trace_is_refused(forward, words):
     with pytest.raises(CaptureError, match=words):
         planned(Made(forward, layer=linear()))
+
+
+class Doubling(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = super().__torch_function__(func, types, args, kwargs or {})
+        return result.as_subclass(torch.Tensor) * 2 if func is nn.functional.linear else result
+
+
+def test_a_parameter_of_a_class_that_decides_what_operators_do_is_refused_and_a_plain_subclass_is_not():
+    class Own(nn.Parameter):
+        pass
+
+    layer, data = linear(), x()
+    layer.weight = nn.Parameter(layer.weight.data.as_subclass(Doubling))
+    with pytest.raises(CaptureError, match=r"'weight' of .*is a Doubling, a class that decides itself"):
+        rx.capture(nn.Sequential(layer), (data,))
+    layer.weight = Own(torch.randn(8, 8))
+    model = nn.Sequential(layer)
+    assert torch.equal(planned(model)(data), model(data))
+
+
+def test_several_backward_passes_at_once_are_refused():
+    model, data = nn.Sequential(linear(), nn.Tanh(), linear()), x()
+    y = planned(model)(data)
+    with pytest.raises(ExecutionError, match="is_grads_batched=True asks for several"):
+        torch.autograd.grad(y, model[0].weight, torch.eye(32).view(32, 4, 8), is_grads_batched=True)
