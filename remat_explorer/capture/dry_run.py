@@ -118,8 +118,10 @@ def _pass(step: TrainingStep, model: nn.Module, tensors: tuple[torch.Tensor, ...
     """What a forward pass changes, and what it computes."""
     attributes, calls = AttributeSnapshot(model, step.variables), _Calls()
     with calls:
-        step.results_of(model, tensors)
-    return attributes.changes(), calls.made
+        results = step.results_of(model, tensors)
+    changes = attributes.changes()
+    del results  # what is only held weakly was there until now
+    return changes, calls.made
 
 
 def _is_same_with_placeholders(

@@ -35,7 +35,7 @@ from remat_explorer.capture.input_assumptions import Assumption, Content, Evalua
 from remat_explorer.capture.propagation import record_calls
 from remat_explorer.capture.sharding import is_sharded, whole_like
 from remat_explorer.capture.source_locations import ModulePaths, SourceLines, file_name
-from remat_explorer.capture.trace_checks import RandomSourceCheck, RepeatedPassCheck, TensorLeakCheck
+from remat_explorer.capture.trace_checks import RandomSourceCheck, RepeatedPassCheck, TensorLeakCheck, ThreadCheck
 from remat_explorer.capture.trace_errors import explain_error
 from remat_explorer.capture.training_step import TrainingStep, substitute_tensors, unwrap
 from remat_explorer.errors import CaptureError
@@ -98,16 +98,19 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
         step.restore_afterwards(),
         RandomSourceCheck() as random_sources,
         TensorLeakCheck(where) as leaks,
+        ThreadCheck() as threads,
     ):
         step.note = leaks.note
         try:
             with paths.watching(random_sources.look), step.within(lines, passes), step.substituted_in_backward():
                 graph = _export_joint(step, fakes)
             random_sources.refuse(step.model)
+            threads.refuse()
             step.refuse_changes_of_backward()
         except Exception as error:  # whatever a person's model does while it is traced
             if not isinstance(error, CaptureError) or passes.has_refused:
                 random_sources.refuse(step.model, error)
+            threads.refuse(error)
             explained = explain_error(error, step.model, paths.innermost, tracker.refused)
             if isinstance(error, CaptureError):
                 raise explained from error.__cause__
@@ -120,6 +123,7 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
             if not any(_is_empty(tensor) for tensor in (*step.model.parameters(), *tensors)):
                 warnings.warn(_exported_in_words(step.model, explained), stacklevel=2)
     leaks.require_none_alive(step.model, step.changes, _in_words)
+    passes.warn_of_files()
     tracker.stop()
     fix_sizes(graph)
     if target is None:

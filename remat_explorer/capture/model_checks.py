@@ -100,6 +100,19 @@ def _is_trainable(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
     return None
 
 
+def _parameters_are_plain(model: nn.Module, *_: Any) -> str | None:
+    for name, tensor in _state(model):
+        kind: Any = type(tensor)
+        own = getattr(kind.__torch_function__, "__func__", None)
+        if own not in (None, torch.Tensor.__torch_function__.__func__) and not kind.__module__.startswith("torch."):
+            return (
+                f"{_place(model, name)} is a {kind.__name__}, a class that decides itself what operators do "
+                "(__torch_function__), which a trace does not follow; make it a plain nn.Parameter, and do in forward "
+                "what the class does"
+            )
+    return None
+
+
 def _gradients_are_dense(model: nn.Module, *_: Any) -> str | None:
     for path, module in model.named_modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse:
@@ -181,6 +194,7 @@ _CHECKS: tuple[_Check, ...] = (
     _is_not_quantized,
     _observers_have_seen_data,
     _is_trainable,
+    _parameters_are_plain,
     _gradients_are_dense,
     _tensors_are_dense,
     _devices_are_there,

@@ -27,6 +27,7 @@ _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 _GET_GRAD, _SET_GRAD = torch.Tensor.grad.__get__, torch.Tensor.grad.__set__  # type: ignore[attr-defined]
 _REQUIRE = (torch.Tensor.requires_grad.__set__, torch.Tensor.requires_grad_)  # type: ignore[attr-defined]
 _RESIZE = (torch.Tensor.resize_, torch.Tensor.resize_as_, torch.resize_as_)
+_HOOK = (torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook)
 _Registered = tuple[str, torch.Tensor]  # "parameter" or "buffer", and what is registered
 
 
@@ -125,6 +126,14 @@ class ParameterGuard(TorchFunctionMode):
             return None
         return _freezes(self._name(tensor), bool(required))
 
+    def _of_hooks(self, func: Any, tensor: torch.Tensor, *_: Any) -> str | None:
+        if id(tensor) not in self._paths:
+            return None
+        return (
+            f"forward registers a hook on {self._name(tensor)}, one more in each pass, which a plan would not; "
+            "register it once, before rematerialize"
+        )
+
     def _of_gradient(self, func: Any, tensor: torch.Tensor, *_: Any) -> str | None:
         if id(tensor) not in self._paths:
             return None
@@ -158,6 +167,7 @@ _LOOKS: dict[Any, Callable[..., str | None]] = {
     _GET_GRAD: ParameterGuard._of_gradient,
     _SET_GRAD: ParameterGuard._of_gradient,
     **dict.fromkeys(_REQUIRE, ParameterGuard._of_modes),
+    **dict.fromkeys(_HOOK, ParameterGuard._of_hooks),
     **dict.fromkeys(_RESIZE, ParameterGuard._of_size),
 }
 

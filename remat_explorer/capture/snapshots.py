@@ -7,17 +7,33 @@ in microseconds, by identities and versions of tensors, whether nothing has chan
 from __future__ import annotations
 
 import argparse
+import array
+import contextlib
+import contextvars
+import ctypes
 import dataclasses
 import enum
 import functools
+import gc
+import io
+import itertools
 import logging
 import operator
+import queue
+import random
+import re
 import sys
+import threading
 import types
+import warnings
 import weakref
-from collections import OrderedDict, deque
-from collections.abc import Mapping, Set
+from collections import ChainMap, OrderedDict, UserDict, UserList, deque
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -30,6 +46,7 @@ MISSING = object()
 PLAIN = (
     *(bool, int, float, complex, str, bytes, type(None), type(...), slice, range, enum.Enum, np.generic),
     *(torch.dtype, torch.device, torch.layout, torch.memory_format),
+    *(Decimal, Fraction, date, timedelta, PurePath, re.Pattern),
 )
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 LONG = 10_000  # entries from which on a container, and bytes from which on an array, is compared by identity
@@ -37,6 +54,10 @@ _NESTED = 3  # functions within functions that are compared
 _DEEP = 2  # objects of a person's own classes within one another
 _NOTES = ("architectures", "dtype")  # what save_pretrained of transformers writes into a model's configuration
 _CONFIGS = (types.SimpleNamespace, argparse.Namespace)
+_KEEPERS = (threading.local, UserDict, UserList, ChainMap)  # of Python, looked into in full
+_WEAK = (weakref.WeakValueDictionary, weakref.WeakKeyDictionary, weakref.WeakSet)
+_MEMORY = (bytearray, array.array, ctypes.c_int.__mro__[2])  # the last is the base of everything of ctypes
+_READ = (*_MEMORY, threading.Event)
 _FOREIGN = (sys.stdlib_module_names - {"__main__"}) | {"torch", "numpy"}
 
 
@@ -97,7 +118,7 @@ class Snapshot:
 
     Attributes:
         kind: "plain", "tensor", "own" (a parameter or buffer of the model, by its name), "module" (one of the model's,
-            by its path), "container", "object" or "other".
+            by its path), "container", "object", "state" (of what moves on when it is used) or "other".
         value: of plain values their type and themselves; of containers and objects their type; else as in ``kind``.
         items: what is in a container, by key or place, or in an object, by the name of its attribute.
     """
@@ -179,12 +200,38 @@ class SnapshotTaker:
             )
         if isinstance(value, weakref.ref):
             return Snapshot("object", type(value), (("it", self.of(value(), depth)),))
+        if isinstance(value, types.MappingProxyType):
+            return self.of(gc.get_referents(value)[0], depth)
+        if isinstance(value, contextvars.ContextVar):
+            held = value.get(MISSING)
+            self.guards.states.append((value, lambda variable: id(variable.get(MISSING)), id(held), None))
+            return self._with("object", value, [] if held is MISSING else [("value", held)], depth)
         if isinstance(value, types.MethodType):
             return Snapshot("method", Identity(value.__func__), (("__self__", self._owner(value.__self__, depth)),))
         if _is_open(value):
             if depth < _DEEP:
                 return self._object(value, depth)
             self._cuts += 1
+        elif type(value).__module__ == "multiprocessing.sharedctypes":
+            return self.of(value.get_obj(), depth)
+        elif isinstance(value, _READ) or self._names is None:
+            if (state := _state_of(value)) is not None:
+                self.guards.states.append((value, *state))
+                return Snapshot("state", (type(value), repr(state[1]), state[2] is not None))
+            return self._stream(value, depth)
+        return Snapshot("other", Identity(value))
+
+    def _stream(self, value: Any, depth: int) -> Snapshot:
+        """What is put in and taken out by whoever comes, so that only what one pass does to it is looked at."""
+        if isinstance(value, queue.Queue):
+            return self._with("object", value, [("queue", value.queue)], depth)
+        if isinstance(value, weakref.WeakSet):
+            self.guards.sets.append((value.data, frozenset(value.data)))
+            return Snapshot("container", (type(value), frozenset(map(id, value))))
+        if isinstance(value, _WEAK):
+            self.guards.add_mapping(value.data)
+            entries = value.items() if isinstance(value, weakref.WeakValueDictionary) else enumerate(value.values())
+            return self._with("object", value, [(repr(key), held) for key, held in entries], depth)
         return Snapshot("other", Identity(value))
 
     def _owner(self, value: Any, depth: int) -> Snapshot:
@@ -208,18 +255,21 @@ class SnapshotTaker:
         return self._with("container", value, list(enumerate(base.__iter__(value))), depth)
 
     def _object(self, value: Any, depth: int) -> Snapshot:
-        attributes = getattr(value, "__dict__", None)
-        if attributes is None:  # a dataclass with slots
-            names = [field.name for field in dataclasses.fields(value) if hasattr(value, field.name)]
-            attributes = {name: getattr(value, name) for name in names}
-            self.guards.attributes += [(value, name, held) for name, held in attributes.items()]
-        elif self._by_name and self._names is not None:
-            attributes = {name: held for name, held in attributes.items() if name in self._names}
+        attributes = getattr(value, "__dict__", {})
+        looked_for = self._names if self._by_name and not isinstance(value, _KEEPERS) else None
+        if looked_for is not None:
+            self.guards.states.append((attributes, len, len(attributes), None))  # others may join
+            attributes = {name: held for name, held in attributes.items() if name in looked_for}
             self.guards.slots += [(vars(value), name, held) for name, held in attributes.items()]
-        else:
+        elif hasattr(value, "__dict__"):
             self.guards.add_mapping(attributes)
+        slots = [name for name in _slots_of(value) if looked_for is None or name in looked_for]
+        in_slots = {name: getattr(value, name, MISSING) for name in slots}
+        self.guards.attributes += [(value, name, held) for name, held in in_slots.items()]
         notes = _NOTES if hasattr(value, "save_pretrained") else ()
-        return self._with("object", value, [item for item in attributes.items() if item[0] not in notes], depth + 1)
+        items = [item for item in attributes.items() if item[0] not in notes]
+        items += [(name, held) for name, held in in_slots.items() if held is not MISSING]
+        return self._with("object", value, items, depth + 1)
 
     def _with(self, kind: str, value: Any, items: list[tuple[Any, Any]], depth: int) -> Snapshot:
         return Snapshot(kind, type(value), tuple((key, self.of(held, depth)) for key, held in items))
@@ -272,9 +322,103 @@ def _is_open(value: Any) -> bool:
     kind = type(value)
     if isinstance(value, type | types.FunctionType | types.BuiltinFunctionType | types.ModuleType | logging.Logger):
         return False
-    if dataclasses.is_dataclass(kind) or isinstance(value, _CONFIGS):
+    if dataclasses.is_dataclass(kind) or isinstance(value, (*_CONFIGS, *_KEEPERS)):
         return True
-    return isinstance(getattr(value, "__dict__", None), Mapping) and kind.__module__.partition(".")[0] not in _FOREIGN
+    has_attributes = isinstance(getattr(value, "__dict__", None), Mapping) or hasattr(kind, "__slots__")
+    return has_attributes and kind.__module__.partition(".")[0] not in _FOREIGN
+
+
+def _slots_of(value: Any) -> list[str]:
+    declared = [vars(kind).get("__slots__", ()) for kind in type(value).__mro__]
+    names = [name for slots in declared for name in ((slots,) if isinstance(slots, str) else slots)]
+    return [name for name in names if name not in ("__dict__", "__weakref__")]
+
+
+_Restore = Callable[[Any, Any], object] | None
+_State = tuple[Callable[[Any], Any], Any, _Restore]  # how it is read, what was read, how it is put back
+
+
+def _state_of(value: Any) -> _State | None:
+    """The state of what is no container, but keeps numbers or moves on when it is used, or None."""
+    read: Callable[[Any], Any]
+    restore: _Restore = None
+    if isinstance(value, _MEMORY):
+        read, restore = bytes, _fill
+    elif isinstance(value, threading.Event):
+        read = threading.Event.is_set
+    elif isinstance(value, random.Random):
+        read, restore = random.Random.getstate, random.Random.setstate
+    elif isinstance(value, np.random.Generator):
+        read, restore = operator.attrgetter("bit_generator.state"), _set_generator
+    elif isinstance(value, np.random.RandomState):
+        read, restore = np.random.RandomState.get_state, np.random.RandomState.set_state
+    elif isinstance(value, io.StringIO | io.BytesIO):
+        read, restore = _written, _rewrite
+    elif isinstance(value, queue.SimpleQueue):
+        read, restore = queue.SimpleQueue.qsize, _take_out
+    elif isinstance(value, types.GeneratorType) or type(value).__module__ in ("builtins", "itertools"):
+        read = _position
+    else:
+        return None
+    with contextlib.suppress(Exception):  # random.SystemRandom has none, a buffer may be closed
+        held = read(value)
+        return None if held is None else (read, held, restore)
+    return None
+
+
+def _fill(memory: Any, content: bytes) -> None:
+    if isinstance(memory, bytearray):
+        memory[:] = content
+    elif isinstance(memory, array.array):
+        del memory[:]
+        memory.frombytes(content)
+    else:
+        ctypes.memmove(ctypes.addressof(memory), content, len(content))
+
+
+def _take_out(line: queue.SimpleQueue[Any], size: int) -> None:
+    """Take out what came last."""
+    kept = [line.get_nowait() for _ in range(line.qsize())][:size]
+    for one in kept:
+        line.put(one)
+
+
+def _set_generator(generator: np.random.Generator, state: Any) -> None:
+    generator.bit_generator.state = state
+
+
+def _written(buffer: Any) -> tuple[int, Any]:
+    return buffer.tell(), buffer.getvalue()
+
+
+def _rewrite(buffer: Any, state: tuple[int, Any]) -> None:
+    buffer.seek(0)
+    buffer.truncate()
+    buffer.write(state[1])
+    buffer.seek(state[0])
+
+
+def _position(iterator: Any) -> Any:
+    """Where an iterator or generator of Python stands, as far as it tells, or None."""
+    if isinstance(iterator, types.GeneratorType):
+        frame = iterator.gi_frame
+        if frame is None:
+            return "over"
+        return frame.f_lasti, [(name, v) for name, v in frame.f_locals.items() if isinstance(v, PLAIN)]
+    if not hasattr(type(iterator), "__next__"):
+        return None
+    if isinstance(iterator, itertools.count):
+        return repr(iterator)
+    if hasattr(iterator, "__length_hint__"):
+        return iterator.__length_hint__()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those of itertools will not tell for ever
+        _, *parts = iterator.__reduce__()
+    return [_place_in(one) for part in parts for one in (part if isinstance(part, tuple) else (part,))]
+
+
+def _place_in(part: Any) -> Any:
+    return len(part) if isinstance(part, list | tuple) else part if isinstance(part, PLAIN) else _position(part)
 
 
 class Guards:
@@ -283,7 +427,7 @@ class Guards:
     A guard may break although the content is equal, such as after another object of the same content was assigned. Then
     contents have to be compared. If all hold, nothing has changed. Slots are namespaces, a name in each, and the object
     there, or `MISSING`; tensors come with the count of writes to them, and where their numbers lie; sets and arrays,
-    which may change in place, with a copy.
+    which may change in place, with a copy; states with how they are read and put back.
     """
 
     def __init__(self) -> None:
@@ -293,6 +437,7 @@ class Guards:
         self.tensors: list[tuple[torch.Tensor, int, int]] = []
         self.sets: list[tuple[Set[Any], frozenset[Any]]] = []
         self.arrays: list[tuple[np.ndarray, bytes]] = []
+        self.states: list[tuple[Any, Callable[[Any], Any], Any, _Restore]] = []
         self._mappings: list[tuple[dict[Any, Any], tuple[Any, ...], tuple[Any, ...]]] = []
         self._sequences: list[tuple[list[Any] | deque[Any], tuple[Any, ...]]] = []
         self._empty: list[Any] = []
@@ -321,12 +466,13 @@ class Guards:
             and all(_is_same(dict.keys(d), keys) and _is_same(dict.values(d), v) for d, keys, v in self._mappings)
             and all(_is_same(held, entries) for held, entries in self._sequences)
             and all(held == copy for held, copy in self.sets)
-            and all(array.tobytes() == content for array, content in self.arrays)
+            and all(held.tobytes() == content for held, content in self.arrays)
+            and all(_is_alike_state(read(value), held) for value, read, held, _ in self.states)
             and all(map(_is_unwritten, self.tensors))
         )
 
     def restore(self) -> None:
-        """Put back what dictionaries, lists and sets held; what is written to tensors stays written."""
+        """Put back what dictionaries, lists, sets and slots held; what is written to tensors stays written."""
         for held in self._empty:
             if held:
                 held.clear()
@@ -343,6 +489,16 @@ class Guards:
             if members != copy and isinstance(members, set):
                 members.clear()
                 members.update(copy)
+        for value, name, held in self.attributes:
+            if getattr(value, name, MISSING) is not held:
+                object.__delattr__(value, name) if held is MISSING else object.__setattr__(value, name, held)
+        for value, read, held, put_back in self.states:
+            if put_back is not None and not _is_alike_state(read(value), held):
+                put_back(value, held)
+
+
+def _is_alike_state(now: Any, before: Any) -> bool:
+    return now is before or repr(now) == repr(before)
 
 
 def _is_same(now: Any, before: tuple[Any, ...]) -> bool:

@@ -134,8 +134,8 @@ def file_name(path: str) -> str:
     if path.startswith(_PASSED_OVER):
         return ""
     file = Path(path)
-    if file.parent == _STANDARD:  # such as contextlib, whose decorators stand around forwards
-        return ""
+    if _STANDARD in file.parents and not {"site-packages", "dist-packages"} & {*file.parts}:
+        return ""  # such as contextlib, whose decorators stand around forwards
     return "notebook cell" if file.parent.name.startswith("ipykernel_") else file.name
 
 

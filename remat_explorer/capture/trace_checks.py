@@ -1,17 +1,22 @@
 """What forward does anew in each step and a plan would not; checks are entered around a trace, and refuse afterwards.
 
-`RandomSourceCheck`: random numbers of Python and NumPy, and seeds. `RepeatedPassCheck`: clocks, iterators, counters.
-`TensorLeakCheck`: tensors that stay alive in objects outside of the model.
+`RandomSourceCheck`: random numbers of Python and NumPy, and seeds. `RepeatedPassCheck`: clocks, iterators, counters,
+files. `ThreadCheck`: threads. `TensorLeakCheck`: tensors that stay alive in objects outside of the model.
 """
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import functools
 import gc
+import io
 import random
 import sys
 import threading
+import time
 import types
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -37,6 +42,16 @@ _SEEDING = [
     for name in ("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state")
     if hasattr(place, name)
 ]
+_SEEDS = (
+    "cannot be captured as a static training graph: {}, forward sets the seed or the state of torch's generator, as "
+    "torch.random.fork_rng does at its end, and a plan draws from the generator as a step finds it. Set it before "
+    "the step"
+)
+_VERSION = torch.Tensor._version.__get__  # type: ignore[attr-defined]
+_DIVISIONS = ("div_", "divide_", "true_divide_", "__idiv__", "__itruediv__")
+_CLOCKS = [name + unit for name in ("time", "monotonic", "perf_counter", "process_time") for unit in ("", "_ns")]
+_LATER = 86_461  # seconds by which clocks are ahead in each further pass
+_FORKING = (torch.random.__file__, contextlib.__file__)  # of torch.random.fork_rng, which sets the state at its end
 _IN_HOOKS = types.CellType, types.FunctionType, types.MethodType, functools.partial
 _Made = tuple[weakref.ref[torch.Tensor], Any, bool]  # with its place, and whether the backward pass has made it
 
@@ -67,8 +82,10 @@ class RandomSourceCheck:
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
-            caller = sys._getframe(1)
-            own = threading.get_ident() == self._thread and file_name(caller.f_code.co_filename)
+            caller: types.FrameType | None = sys._getframe(1)
+            while caller is not None and caller.f_code.co_filename in _FORKING:
+                caller = caller.f_back
+            own = caller and threading.get_ident() == self._thread and file_name(caller.f_code.co_filename)
             if own and (place := place_of(caller)):
                 self._seeded = self._seeded or f"at {file_name(place[0])}:{place[1]}"
             return original(*args, **kwargs)
@@ -89,11 +106,7 @@ class RandomSourceCheck:
         """Raise an error if anything was drawn, with generator and first module, or a seed was set, with the place."""
         self.look("")
         if self._seeded:
-            raise CaptureError(
-                f"{type(model).__name__} cannot be captured as a static training graph: {self._seeded}, forward sets "
-                "the seed of torch's generator, and a plan draws from the generator as a step finds it. Set the seed "
-                "before the step"
-            ) from cause
+            raise CaptureError(f"{type(model).__name__} {_SEEDS.format(self._seeded)}") from cause
         if self._drawn is None:
             return
         generator, module = self._drawn
@@ -104,6 +117,49 @@ class RandomSourceCheck:
             "capture. Draw with torch.rand, and use torch.where instead of `if`; or switch off what is done at random "
             "(layers that are dropped, masks of SpecAugment)"
         ) from cause
+
+
+class ThreadCheck:
+    """While entered, notices threads that forward starts, and whether one of them computes with tensors of the trace.
+
+    Modes of PyTorch, and so a trace, are those of one thread.
+    """
+
+    def __enter__(self) -> ThreadCheck:
+        self._place = self._computed = ""
+        own, start, dispatch = threading.get_ident(), threading.Thread.start, FunctionalTensor.__torch_dispatch__
+
+        def start_noted(thread: threading.Thread) -> None:
+            if place := place_of(sys._getframe(1)):
+                self._place = self._place or f"at {file_name(place[0])}:{place[1]}"
+            start(thread)
+
+        def dispatch_noted(tensor: Any, *args: Any, **kwargs: Any) -> Any:  # outside of the trace's modes alone
+            if threading.get_ident() != own and self._place:
+                self._computed = self._place
+                raise CaptureError(self._words())
+            return dispatch(tensor, *args, **kwargs)
+
+        with ExitStack() as stack:
+            stack.enter_context(mock.patch.object(threading.Thread, "start", start_noted))
+            stack.enter_context(mock.patch.object(FunctionalTensor, "__torch_dispatch__", dispatch_noted))
+            self._patches = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._patches.close()
+
+    def refuse(self, cause: BaseException | None = None) -> None:
+        """Raise an error if a thread that forward has started has computed."""
+        if self._computed:
+            raise CaptureError(self._words()) from cause
+
+    def _words(self) -> str:
+        return (
+            f"{self._computed}, forward starts a thread that computes with tensors, and a trace follows one thread "
+            "alone. Compute in the thread that calls forward, one after another: operators of PyTorch use several "
+            "cores by themselves"
+        )
 
 
 def _states() -> tuple[Any, Any]:
@@ -118,11 +174,14 @@ class RepeatedPassCheck(TorchFunctionMode):
     """Compares the calls into torch of each pass, for which it is entered, with those of the first, number by number.
 
     All passes of one trace begin with the same attributes and variables. So what differs was read elsewhere: from a
-    clock, an iterator, a generator of random numbers that the model holds, or a counter that no name leads to.
+    clock, an iterator, a generator of random numbers that the model holds, or a counter that no name leads to. Clocks
+    of `time` that forward asks are a day ahead in each further pass, so that what waits for them shows.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self._passes = 0
+        self._opened: dict[tuple[str, str], None] = {}  # files by the last pass, and where
         self._first: list[Any] | None = None
         self._calls: list[Any] = []
         self._refusal: CaptureError | None = None
@@ -133,25 +192,75 @@ class RepeatedPassCheck(TorchFunctionMode):
         return self._refusal is not None
 
     def __enter__(self) -> RepeatedPassCheck:
-        self._calls = []
+        self._calls, self._opened = [], {}
+        with ExitStack() as stack:
+            for name in _CLOCKS:
+                ahead = _LATER * self._passes * (1_000_000_000 if name.endswith("_ns") else 1)
+                stack.enter_context(mock.patch.object(time, name, _ahead(getattr(time, name), ahead)))
+            for place in (builtins, io):
+                stack.enter_context(mock.patch.object(place, "open", self._noted(place.open)))
+            self._patches = stack.pop_all()
+        self._passes += 1
+        self._seed, self._settings = torch.initial_seed(), _kernel_settings()
         return super().__enter__()
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         super().__exit__(kind, error, trace)
+        self._patches.close()
         if error is not None:
             return
         if self._refusal is not None:  # forward has caught it
             raise self._refusal
+        if torch.initial_seed() != self._seed:
+            raise CaptureError(f"the model {_SEEDS.format('by torch.default_generator')}")
         if self._first is None:
             self._first = self._calls
         elif len(self._calls) < len(self._first):
             self._refusal = _differs(self._first[len(self._calls)], None)
             raise self._refusal
 
+    def _noted(self, opens: Callable[..., Any]) -> Callable[..., Any]:
+        """What opens files, and notes which, where forward does."""
+
+        @functools.wraps(opens)
+        def call(file: Any, *args: Any, **kwargs: Any) -> Any:
+            if place := place_of(sys._getframe(1)):
+                self._opened[str(file), f"{file_name(place[0])}:{place[1]}"] = None
+            return opens(file, *args, **kwargs)
+
+        return call
+
+    def warn_of_files(self) -> None:
+        """Warn of the first file that forward opens in each pass."""
+        for file, place in self._opened:
+            warnings.warn(
+                f"at {place}, forward opens the file {file!r}. A plan does not run forward: in its steps nothing is "
+                "written there, and what was read now stays. Open files outside of forward",
+                stacklevel=2,
+            )
+            return
+
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if isinstance(func, type) or getattr(func, "__name__", "") == "__get__":  # compilers ask in their first pass
+        if func == _VERSION and file_name(sys._getframe(1).f_code.co_filename):
+            raise CaptureError(
+                "forward reads the count of writes to a tensor (._version), which is another in a trace. Clear what is "
+                "computed from parameters where they change, after each step of the optimizer"
+            )
+        name = getattr(func, "__name__", "")
+        if (settings := _kernel_settings()) != self._settings:
+            changed = next(one for one, value in settings.items() if self._settings[one] != value)
+            raise CaptureError(
+                f"forward sets {changed} to {settings[changed]} for a part of it, which chooses other kernels there "
+                "when the model runs, but not when its plan does. Set it around the call of the model, or before"
+            )
+        if name in _DIVISIONS and args[0].dtype is torch.complex64:
+            raise CaptureError(
+                "forward divides a complex64 tensor in place, which PyTorch rounds otherwise than the division that a "
+                "plan has for it: write `y = y / z` in place of `y /= z`"
+            )
+        if isinstance(func, type) or name == "__get__":  # compilers ask in their first pass
             return func(*args, **(kwargs or {}))
         call, number = (func, _seen(args), _seen(kwargs or {})), len(self._calls)
         self._calls.append(call)
@@ -161,6 +270,29 @@ class RepeatedPassCheck(TorchFunctionMode):
                 self._refusal = _differs(first, call)
                 raise self._refusal
         return func(*args, **(kwargs or {}))
+
+
+def _kernel_settings() -> dict[str, Any]:
+    """What kernels read when they run, so that a trace does not show it."""
+    backends: Any = torch.backends
+    settings = {
+        "torch.backends.mkldnn.enabled": backends.mkldnn.enabled,
+        "torch.backends.mkldnn.matmul.fp32_precision": backends.mkldnn.matmul.fp32_precision,
+        "torch.backends.mkldnn.conv.fp32_precision": backends.mkldnn.conv.fp32_precision,
+        "torch.are_deterministic_algorithms_enabled()": torch.are_deterministic_algorithms_enabled(),
+    }
+    if torch.cuda.is_available():
+        settings |= {
+            "torch.backends.cudnn.enabled": backends.cudnn.enabled,
+            "torch.backends.cudnn.conv.fp32_precision": backends.cudnn.conv.fp32_precision,
+            "torch.backends.cuda.matmul.fp32_precision": backends.cuda.matmul.fp32_precision,
+        }
+    return settings
+
+
+def _ahead(clock: Callable[[], Any], seconds: int) -> Callable[[], Any]:
+    """A clock that is ahead for forward alone."""
+    return lambda: clock() + seconds if seconds and place_of(sys._getframe(1)) else clock()
 
 
 class _Constant:
@@ -217,7 +349,7 @@ def _differs(first: Any, second: Any) -> CaptureError:
     return CaptureError(
         f"forward {met}, although they begin alike: it reads a clock, an iterator, a random generator or a counter "
         "that no name leads to, and a plan would repeat in every step what was read during the capture. Pass it as an "
-        "input, keep it in a buffer, or draw with torch.rand"
+        "input, keep it in a buffer, or draw with torch.rand; an iterator has moved on by this try, so make it anew"
     )
 
 

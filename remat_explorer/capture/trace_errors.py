@@ -18,6 +18,7 @@ from remat_explorer.capture.source_locations import file_name
 from remat_explorer.errors import CaptureError
 
 _CAPTURE = str(Path(__file__).parent)
+_OVER_FUNCTIONS = ("cond", "while_loop", "map", "scan", "associative_scan", "flex_attention")
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ _OBSERVER = _Explanation(
 _BRANCHES = _Explanation(
     "",
     "torch.{operator} is an operator over parts of a model, which a plan cannot see",
-    "Use torch.where of both results; or a plain `if`, which may look into inputs and buffers",
+    "Use torch.where of both results; or a plain `if` or `for`, which may look into inputs and buffers; "
+    "torch.nn.functional.scaled_dot_product_attention in place of flex_attention",
 )
 _KNOWN = (
     _Explanation(
@@ -133,12 +135,17 @@ _KNOWN = (
     _Explanation(
         r"SparseTensorImpl|SparseCsrTensorImpl|layout_impl|[Ss]parse\w*(?:Tensor|Csr|CSR|COO)",
         "it works on sparse tensors, whose size depends on the data",
-        "Use dense tensors",
+        "Use dense tensors, and sparse=False in embeddings",
     ),
     _Explanation(
         r"torch\._C\.Generator",
         "it draws random numbers from a torch.Generator of its own",
         "Draw from torch's default generator, the one that torch.manual_seed sets",
+    ),
+    _Explanation(
+        r"Attempting to use FunctionalTensor on its own",
+        "it makes a tensor of a class of its own, as as_subclass does",
+        "Compute with plain tensors, and use as_subclass on what the model returns",
     ),
     _Explanation(
         r"Mixing fake modes",
@@ -252,8 +259,14 @@ def side_effect_error(what: str) -> CaptureError:
     """The error for ``what``, a call or a result that serves something else than the outputs of the graph."""
     return CaptureError(
         f"forward does more than compute its outputs ({what}), such as raising errors for some data; "
-        "use operations without side effects, such as torch.linalg.solve_ex for torch.linalg.solve"
+        "use operations without side effects, such as torch.linalg.solve_ex for torch.linalg.solve, and "
+        'orthogonal_map="householder" for torch.nn.utils.parametrizations.orthogonal'
     )
+
+
+def operator_over_functions(name: str = "cond") -> CaptureError:
+    """The error for an operator that has graphs among its arguments, as ``scan`` and ``flex_attention`` have."""
+    return CaptureError(f"{_BRANCHES.met.format(operator=name)}. {_BRANCHES.advice}")
 
 
 def first_line(error: BaseException) -> str:
@@ -284,7 +297,7 @@ def _higher_order_operator(error: BaseException) -> str:
     """The operator over functions, such as ``cond``, in which an error was raised, or nothing."""
     frames = traceback.extract_tb(error.__traceback__)
     files = [PurePath(f.filename) for f in frames if PurePath(f.filename).parent.name == "_higher_order_ops"]
-    return next((file.stem for file in files if file.stem in ("cond", "while_loop", "map", "scan")), "")
+    return next((file.stem for file in files if file.stem in _OVER_FUNCTIONS), "")
 
 
 def _source_line(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import gc
 import threading
 from collections.abc import Callable, Iterator
@@ -110,7 +111,7 @@ def trace(
     groups = shard_groups(model)
     step = TrainingStep(model, args, kwargs, loss)
     tensors = step.tensors(args, kwargs)
-    joint = trace_joint(step, tensors, target)
+    joint = contextvars.copy_context().run(trace_joint, step, tensors, target)
     for node, path in joint.paths.items():
         node.meta[MODULE_PATH], node.meta[SOURCE_LINE] = path, joint.lines[node]
         node.meta[SOURCE_FILE], node.meta[AROUND] = joint.files[node], joint.around[node]

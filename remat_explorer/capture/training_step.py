@@ -20,11 +20,12 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.nn.utils import parametrize
 from torch.utils import _pytree as pytree
 
-from remat_explorer.capture.attributes import AttributeReads, AttributeSnapshot, Changes, InputSnapshot
+from remat_explorer.capture.attributes import AttributeReads, AttributeSnapshot, Changes, InputSnapshot, Place
 from remat_explorer.capture.autocast import Autocast, use_cast_cache
 from remat_explorer.capture.inputs_and_outputs import Loss, OutputStructure, map_tensors, results_of_output, tensors_in
 from remat_explorer.capture.parameter_guard import ParameterGuard
 from remat_explorer.capture.sharding import remove_gather_hooks
+from remat_explorer.capture.snapshots import ABSENT
 from remat_explorer.capture.variables import Variable, reachable_variables
 from remat_explorer.errors import CaptureError
 
@@ -167,6 +168,7 @@ class TrainingStep(nn.Module):
         self.returned: OutputStructure | None = None
         self.changes: Changes = {}
         self._changes_of_inputs: Changes = {}
+        self._moved: set[Place] = set()  # what any pass has changed
         self.variables, names = reachable_variables(model, loss)
         self.reads = AttributeReads(model, self.variables, names)
         self.surroundings: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
@@ -295,6 +297,7 @@ class TrainingStep(nn.Module):
                 results = self.results_of(model, tensors)
             guard.require_unexchanged()
             self.changes = {**attributes.changes(), **self._changes_of_inputs}
+            self._moved |= self.changes.keys()
             return results
         finally:
             self.is_in_forward = False
@@ -329,7 +332,11 @@ class TrainingStep(nn.Module):
                     "torch.autograd.backward in the backward of a custom Function does, which a plan cannot do. Take "
                     "gradients there by torch.autograd.grad, with parameters as inputs of the Function, and return them"
                 )
-        for place, name in self._around.changes():
+        for (place, name), (_, after) in self._around.changes().items():
+            if (place, name) in self._moved and (
+                after.kind == "state" or after == self.changes.get((place, name), (ABSENT, ABSENT))[1]
+            ):
+                continue  # forward has done it, and nobody can put it back, such as an iterator
             at = f"of {place!r}" if place else "of the model"
             what = name if isinstance(place, Variable) else f"the attribute {name!r} {at}"
             raise CaptureError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import os
 import sys
 import types
 from collections import deque
@@ -31,6 +32,8 @@ _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 _FEW = 64  # entries up to which functions and objects in a container are looked into
 _OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__slots__", "__qualname__")
 _CALLED = ("forward", "backward", "setup_context")  # by PyTorch, without their names
+_ENVIRONMENT = frozenset(["environ", "getenv"])
+_BY_TEXT = frozenset(["getattr", "hasattr", "attrgetter", "vars", "__dict__"]) | _ENVIRONMENT  # reads what a text names
 _GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL")
 
 
@@ -143,7 +146,9 @@ class _Search:
             if deep and base.__len__(value) <= _FEW:
                 for entry in list(getattr(base, "values" if base is dict else "__iter__")(value)):
                     self._look_into(entry, deep=base not in (set, frozenset), libraries=libraries)
-        elif not isinstance(value, types.ModuleType) and not _is_foreign(type(value).__module__):
+        elif isinstance(value, types.ModuleType):
+            self._enter_space(value)
+        elif not _is_foreign(type(value).__module__):
             self._enter_class(type(value))
             for held in list((getattr(value, "__dict__", None) or {}).values()) if deep else ():
                 self._look_into(held, deep=False)
@@ -233,9 +238,25 @@ class _Search:
         for mentioned, is_assigned in _globals_in(function.__code__).items():
             self._enter_global(function.__globals__, mentioned, is_assigned)
         names = tuple(_names_in(function.__code__))
+        if not _BY_TEXT.isdisjoint(names):
+            texts = {**_texts_in(function.__code__), **_values_of(function)}
+            names += tuple(texts)
+            for text in texts if not _ENVIRONMENT.isdisjoint(names) else ():
+                if (text, _ENVIRONMENT) not in self._seen:
+                    self._seen.add((text, _ENVIRONMENT))
+                    self._add(f"the environment variable {text!r}", os.environ, text)
+        for imported in _imports_in(function.__code__):
+            self._enter_space(sys.modules.get(imported))
         if function.__name__ != "__init__":
             self.read.update(names)
         self._mention(names)
+
+    def _enter_space(self, module: Any) -> None:
+        """A module of Python, of which the names that code mentions are variables."""
+        if module is not None and _is_own(module.__name__) and module.__name__ not in self._modules:
+            self._modules[module.__name__] = module
+            for mentioned in list(self._names):
+                self._enter_global(vars(module), mentioned)
 
     def _enter_global(self, space: dict[str, Any], name: str, is_assigned: bool = False) -> None:
         place = (id(space), name)
@@ -244,10 +265,7 @@ class _Search:
         self._seen.add(place)
         value = space.get(name, UNSET)
         if isinstance(value, types.ModuleType):
-            if _is_own(value.__name__) and value.__name__ not in self._modules:
-                self._modules[value.__name__] = value
-                for mentioned in list(self._names):
-                    self._enter_global(vars(value), mentioned)
+            self._enter_space(value)
         elif isinstance(value, type | types.FunctionType | functools._lru_cache_wrapper) and not is_assigned:
             self._look_into(value)
         else:
@@ -259,6 +277,32 @@ def _names_in(code: types.CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _names_in(constant)
+
+
+@functools.lru_cache(10_000)
+def _texts_in(code: types.CodeType) -> dict[str, None]:
+    """Texts in code that may be names."""
+    found: dict[str, None] = {}
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= _texts_in(constant)
+        elif isinstance(constant, str) and constant.isidentifier():
+            found[constant] = None
+    return found
+
+
+@functools.lru_cache(10_000)
+def _imports_in(code: types.CodeType) -> frozenset[str]:
+    """The modules that code imports when it runs."""
+    nested = [_imports_in(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    own = (step.argval for step in dis.get_instructions(code) if step.opname == "IMPORT_NAME")
+    return frozenset(own).union(*nested)
+
+
+def _values_of(function: types.FunctionType) -> dict[str, None]:
+    """Texts that may be names in the global variables that a function reads."""
+    values = (function.__globals__.get(name) for name in _globals_in(function.__code__))
+    return {value: None for value in values if isinstance(value, str) and value.isidentifier()}
 
 
 @functools.lru_cache(10_000)

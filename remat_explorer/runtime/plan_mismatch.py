@@ -205,6 +205,9 @@ def describe(content: Snapshot) -> str:
         return f"an array of {value[0]} of shape {list(value[1])}"
     if content.kind in ("container", "object"):
         return f"a {_kind(value)} of {len(content.items if isinstance(value, type) else value[1])}"
+    if content.kind == "state":
+        name = value[0].__name__
+        return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
     if content.kind == "absent":
         return "not there"
     if isinstance(value, Identity | FunctionSnapshot):

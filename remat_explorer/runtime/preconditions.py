@@ -6,12 +6,15 @@ about what surrounds a call, and `attributes_after_forward` about attributes tha
 
 from __future__ import annotations
 
+import contextvars
 import itertools
+import random
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.autograd import forward_ad
@@ -178,6 +181,14 @@ _INSTEAD = (
 )
 
 
+_DRAW = "draw with torch.rand, torch.randn or torch.randint, which plans do anew in each step"
+
+
+def _is_of_random_numbers(content: Snapshot) -> bool:
+    kinds = (random.Random, np.random.Generator, np.random.RandomState)
+    return content.kind == "state" and issubclass(content.value[0], kinds)
+
+
 def attributes_after_forward(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], loss: Loss | None, changes: Changes
 ) -> Mapping[Place, Snapshot]:
@@ -192,7 +203,7 @@ def attributes_after_forward(
     if not changes:
         return {}
     try:
-        found = dry_run_forward(model, args, kwargs, loss)
+        found = contextvars.copy_context().run(dry_run_forward, model, args, kwargs, loss)
     except Exception as error:  # whatever a person's model does without numbers
         raise ExecutionError(
             f"{_in_words(model, changes)}, and whether a second pass would change it again cannot be told "
@@ -204,7 +215,7 @@ def attributes_after_forward(
         again = {place: changes.get(place, change) for place, change in found.changed_every_pass.items()}
         raise ExecutionError(
             f"{_in_words(model, again)}, in every pass anew. A plan does not run forward, so it would be stale: "
-            f"{_INSTEAD}"
+            f"{_DRAW if _is_of_random_numbers(next(iter(again.values()))[1]) else _INSTEAD}"
         )
     if found.changed_from_data:
         raise ExecutionError(
@@ -254,11 +265,15 @@ def _in_words(model: nn.Module, changes: Changes) -> str:
     (path, name), change = next(iter(changes.items()))
     what, before, after = innermost_difference("" if isinstance(path, Variable) else name, *change)
     others = f" (and {len(changes) - 1} more)" if len(changes) > 1 else ""
+    change = f"from {describe(before)} to {describe(after)}"
+    if before.kind == after.kind == "state":
+        change = f"{describe(before)} that is in another state then"
+        change += "" if before.value[2] else " (this try has moved it on, too: make it anew)"
     if isinstance(path, Variable):
         at = f", at {what.removeprefix('.')}" if what else ""
-        return f"forward or the loss changes {path.words}{at}{others}, from {describe(before)} to {describe(after)}"
+        return f"forward or the loss changes {path.words}{at}{others}, {change}"
     kind = type(model.get_submodule(path)).__name__
     return (
         f"forward changes the attribute {what} of {f'{path!r} ({kind})' if path else f'the model ({kind})'}{others}, "
-        f"from {describe(before)} to {describe(after)}"
+        f"{change}"
     )

@@ -251,6 +251,11 @@ class PlannedStep(torch.autograd.Function):
                 "create_graph=True asks for gradients of gradients, which a plan does not compute; call the model that "
                 "was given to rematerialize, which has the same parameters, for this pass"
             )
+        if any(tangent is not None and _is_batched(tangent) for tangent in tangents):
+            raise ExecutionError(
+                "is_grads_batched=True asks for several backward passes at once, but a plan does one; call backward "
+                "for each, or the model that was given to rematerialize, which has the same parameters, for this pass"
+            )
         gradients = ctx.run.backward(dict(zip(ctx.numbers, tangents, strict=True)))
         return None, None, _link(ctx.run) if ctx.chained else None, *gradients
 
@@ -304,6 +309,10 @@ def train(
     others: list[Any] = []
     outputs = list(PlannedStep.apply(run, others, chain, *(tied[0] if tied else ())))
     return [outputs.pop(0) if other is None else other for other in others]
+
+
+def _is_batched(tangent: torch.Tensor) -> bool:
+    return "Batched" in str(torch._C._dispatch_keys(tangent))  # of both kinds of vmap
 
 
 def _link(run: TrainingRun) -> torch.Tensor:

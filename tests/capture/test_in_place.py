@@ -23,7 +23,7 @@ from remat_explorer.capture.in_place import (
 )
 from remat_explorer.capture.in_place_layouts import sigmoid_in_layout
 from remat_explorer.capture.profile_cache import program_fingerprint
-from remat_explorer.errors import ExecutionError
+from remat_explorer.errors import CaptureError, ExecutionError
 from tests.runtime.kinds_of_models import Made
 
 aten = torch.ops.aten
@@ -195,3 +195,13 @@ def test_complex_gradients_are_those_of_plain_autograd_bit_for_bit(function, dty
         gradients.append([parameter.grad for parameter in model.parameters() if parameter.grad is not None])
     assert len(gradients[0]) == len(gradients[1]) >= 3
     assert all(map(torch.equal, *gradients))
+
+
+@pytest.mark.parametrize("divide", [torch.Tensor.div_, torch.Tensor.__itruediv__], ids=["div_", "/="])
+def test_a_complex_division_in_place_rounds_otherwise_and_is_refused_with_the_one_that_is_equal(divide):
+    torch.manual_seed(0)
+    z, w = torch.randn(2, 1031, dtype=torch.complex64)
+    assert not torch.equal(z.clone().div_(w), z / w)
+    model = Made(lambda s, x: divide(x * s.w, s.w + 1).abs(), w=nn.Parameter(w))
+    with pytest.raises(CaptureError, match=r"write `y = y / z` in place of `y /= z`"):
+        rx.capture(model, (z,))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextvars
 import copy
 import functools
 import pickle
 import queue
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -292,7 +290,8 @@ def test_a_weight_that_hooks_compute_is_read_after_a_call_as_its_mark_says_and_m
     train()
 
 
-THREAD, CONTEXT, QUEUE, APPEND = threading.local(), contextvars.ContextVar("context"), queue.SimpleQueue(), [].append
+QUEUE, APPEND = queue.SimpleQueue(), [].append
+PUT = QUEUE.put  # into which nobody looks
 
 
 class Keeps(torch.autograd.Function):
@@ -306,7 +305,7 @@ class Keeps(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         if ctx.keeps:
-            QUEUE.put(gradient * 2)
+            PUT(gradient * 2)
         return gradient, None
 
 
@@ -317,28 +316,25 @@ def sine(x: torch.Tensor) -> torch.Tensor:
 
 sine.register_fake(torch.empty_like)
 LEAVING: dict[str, Callable[[torch.Tensor], Any]] = {
-    "in a thread's local storage": lambda y: setattr(THREAD, "term", y.sin()),
-    "in a context variable": lambda y: CONTEXT.set(y.mean()),
     "by a method of a list": lambda y: APPEND(y.mean().expand(2).chunk(2)[0]),
     "under a name that is computed": lambda y: globals().update({"".join(["TE", "RM"]): y.sin()}),
-    "of a custom function that gives its input": lambda y: QUEUE.put(Keeps.apply(y, False)),
-    "of a checkpoint": lambda y: QUEUE.put(checkpoint(torch.sin, y, use_reentrant=False)),
-    "of vmap": lambda y: QUEUE.put(torch.func.vmap(torch.sin)(y)),
-    "within vmap": lambda y: torch.func.vmap(lambda row: (QUEUE.put(row.sin()), row)[1])(y),
-    "of jvp": lambda y: QUEUE.put(torch.func.jvp(torch.sin, (y,), (y,))[1]),
-    "of grad": lambda y: QUEUE.put(torch.func.grad(lambda y: y.sin().sum())(y)),
-    "of a compiled function": lambda y: QUEUE.put(torch.compile(torch.sin, backend="eager")(y)),
-    "of a custom operator": lambda y: QUEUE.put(sine(y)),
-    "detached": lambda y: QUEUE.put(y.detach()),
-    "a view": lambda y: QUEUE.put(y.T),
-    "a constant": lambda y: QUEUE.put(torch.tensor([1.0])),
+    "of a custom function that gives its input": lambda y: PUT(Keeps.apply(y, False)),
+    "of a checkpoint": lambda y: PUT(checkpoint(torch.sin, y, use_reentrant=False)),
+    "of vmap": lambda y: PUT(torch.func.vmap(torch.sin)(y)),
+    "within vmap": lambda y: torch.func.vmap(lambda row: (PUT(row.sin()), row)[1])(y),
+    "of jvp": lambda y: PUT(torch.func.jvp(torch.sin, (y,), (y,))[1]),
+    "of grad": lambda y: PUT(torch.func.grad(lambda y: y.sin().sum())(y)),
+    "of a compiled function": lambda y: PUT(torch.compile(torch.sin, backend="eager")(y)),
+    "of a custom operator": lambda y: PUT(sine(y)),
+    "detached": lambda y: PUT(y.detach()),
+    "a view": lambda y: PUT(y.T),
+    "a constant": lambda y: PUT(torch.tensor([1.0])),
 }
 
 
 @pytest.fixture(autouse=True)
 def emptied() -> Iterator[None]:
     yield
-    CONTEXT.set(None)
     while not QUEUE.empty():
         QUEUE.get()
 
@@ -358,16 +354,15 @@ def test_a_tensor_that_stays_alive_where_no_name_leads_is_refused(name):
 
 @pytest.mark.parametrize("choose", [lambda self, x: self.layer.weight, lambda self, x: x])
 def test_a_parameter_and_an_input_that_are_left_are_refused(choose):
-    model = Made(lambda s, x: (s.layer(x), QUEUE.put(choose(s, x)))[0], layer=linear())
+    model = Made(lambda s, x: (s.layer(x), PUT(choose(s, x)))[0], layer=linear())
     with pytest.raises(CaptureError, match=r"leaves a tensor of shape \[\d, 8\] in an object outside"):
         planned(model, x())
 
 
 LEFT_IN_BACKWARD: dict[str, Callable[[torch.Tensor], Any]] = {
-    "a gradient, by a hook": lambda y: y.register_hook(QUEUE.put),
-    "computed by a hook": lambda y: y.register_hook(lambda g: QUEUE.put(g * 2)),
+    "a gradient, by a hook": lambda y: y.register_hook(PUT),
+    "computed by a hook": lambda y: y.register_hook(lambda g: PUT(g * 2)),
     "by a custom function": lambda y: Keeps.apply(y, True),
-    "into a context variable": lambda y: y.register_hook(lambda g: CONTEXT.set(g) and None),
 }
 
 
@@ -381,7 +376,7 @@ def test_a_tensor_that_a_backward_pass_leaves_where_no_name_leads_is_refused(nam
     model = Made(forward, layer=linear())
     if name not in LEFT_IN_BACKWARD:  # a hook of a module
         model = nn.Sequential(linear(), nn.Tanh(), linear())
-        getattr(model[1], name)(lambda module, *gradients: QUEUE.put(gradients[-1]))
+        getattr(model[1], name)(lambda module, *gradients: PUT(gradients[-1]))
     words = r"backward of a custom Function leaves a tensor of shape \[4, 8\], made in the backward pass of what is"
     with pytest.raises(CaptureError, match=rf"gradient hook or the {words} computed (at test_changing_fo|in '2')"):
         planned(model, x())
