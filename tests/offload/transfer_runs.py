@@ -35,10 +35,13 @@ NAN = 0xFF  # of every byte: no number in any floating-point type
 LATENESS = 0.0005  # seconds that a delayed copy is late, at most
 
 
-def random_plan(graph: Graph, seed: int, odd: bool = True, costs: bool = True) -> TransferPlan:
+def random_plan(
+    graph: Graph, seed: int, odd: bool = True, costs: bool = True, late: bool = True
+) -> TransferPlan:
     """A legal plan that recomputes at random and sends at random, with frees late by a clock of random speeds.
 
-    ``odd`` plans also fetch what nobody reads, send a value a second time, and drop copies early.
+    ``odd`` plans also fetch what nobody reads, send a value a second time, and drop copies early. Sends stand right
+    behind what computes their values, unless ``late``.
     """
     draw = np.random.default_rng(seed)
     schedule = random_schedule(graph, seed, float(draw.choice([0.0, 0.3, 0.6])), 0.02)
@@ -51,7 +54,7 @@ def random_plan(graph: Graph, seed: int, odd: bool = True, costs: bool = True) -
     size = max(1, int(np.mean([v.bytes for v in graph.values])))
     rate = lambda: size * float(draw.choice([0.3, 1.0, 4.0, 1e6]))  # noqa: E731
     transfers = Transfers(rate(), rate(), float(draw.choice([0.0, 0.1])), duplex=bool(draw.random() < 0.6))
-    plan = TransferPlan.from_events(graph, transfers, _events(graph, sequence, draw))
+    plan = TransferPlan.from_events(graph, transfers, _events(graph, sequence, draw, late))
     statements = list(plan.statements)
     if odd:
         _drop_early(statements, draw)
@@ -60,7 +63,9 @@ def random_plan(graph: Graph, seed: int, odd: bool = True, costs: bool = True) -
     return check_transfers(replace(plan, statements=tuple(statements))).plan
 
 
-def _events(graph: Graph, sequence: list[tuple[int, int]], draw: np.random.Generator) -> list[Event]:
+def _events(
+    graph: Graph, sequence: list[tuple[int, int]], draw: np.random.Generator, late: bool
+) -> list[Event]:
     uses: dict[int, list[list[int]]] = defaultdict(list)  # of each version: where it is made, and read
     for i, (_, k) in enumerate(sequence):
         for v in graph.inputs(k):
@@ -77,7 +82,7 @@ def _events(graph: Graph, sequence: list[tuple[int, int]], draw: np.random.Gener
                 if b - a < 2 or draw.random() < 0.3:
                     continue
                 if not sent:
-                    at = int(draw.integers(version[0], b))
+                    at = int(draw.integers(version[0], b)) if late else version[0]
                     behind[at].append((0.0, "send", v))
                     sent, a = True, max(a, at)
                 behind[int(draw.integers(a, b))].append((draw.random() + 1, "fetch", v))

@@ -1,0 +1,221 @@
+"""CUDA's copies over streams that record who waits for whom: whatever is used in two streams is used in an order.
+
+The stand-in computes at once, on the CPU, and keeps a vector clock for each stream, as a race detector does: an event is
+a copy of a clock, and a wait takes its maximum. Memory that was freed may be anybody's: whoever takes memory must come
+after all who used what was freed, and a copy back also after every kernel so far, which may have had its memory for a
+moment.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from remat_explorer.capture import Registers
+from remat_explorer.capture.model_placement import exact_kernels
+from remat_explorer.errors import ExecutionError
+from remat_explorer.offload import TransferPlan
+from remat_explorer.plan import Compute
+from remat_explorer.runtime.comparison import FinalState, compare
+from remat_explorer.runtime.copies import Copies, CopyStreams, HostCopy, Tier
+from remat_explorer.runtime.interpreter import Interpreter
+from tests.offload.transfer_runs import Opening, outcome, random_plan, trained
+from tests.runtime.exactness import CPU, Exactness
+from tests.runtime.random_models import random_network
+from tests.torch_fixtures import one_thread, quick_collection, settings_of_torch  # noqa: F401
+
+Clock = Counter[str]
+
+
+class RaceError(AssertionError):
+    """Two streams use the same memory, and nothing says in which order."""
+
+
+@dataclass
+class Waits:
+    """Every wait that is not implied by the ones before, by who waits for whom; ``removed`` is left out."""
+
+    removed: int | None = None
+    made: list[str] = field(default_factory=list)
+    lost: tuple[Any, Clock] | None = None
+    covered: bool = True  # unless the stream goes on without it
+
+    def leaves_out(self, stream: FakeStream, event: FakeEvent) -> bool:
+        if event.clock <= stream.clock:
+            return False
+        self.made.append(f"{stream.name} for {event.name}")
+        if len(self.made) - 1 != self.removed:
+            return False
+        self.lost = stream, event.clock
+        return True
+
+    def goes_on(self, stream: FakeStream) -> None:
+        if self.lost is not None and self.lost[0] is stream:
+            self.covered, self.lost = self.lost[1] <= stream.clock, None
+
+
+@dataclass
+class FakeEvent:
+    name: str
+    clock: Clock
+
+
+@dataclass(eq=False)
+class FakeStream:
+    name: str
+    waits: Waits
+    clock: Clock = field(default_factory=Clock)
+
+    def record_event(self) -> FakeEvent:
+        return FakeEvent(self.name, Clock(self.clock))
+
+    def wait_event(self, event: FakeEvent) -> None:
+        if not self.waits.leaves_out(self, event):
+            self.clock |= event.clock
+
+    def wait_stream(self, other: FakeStream) -> None:
+        self.clock |= other.clock  # where a run ends
+
+    def run(self, after: Clock) -> Clock:
+        """Something that must come after others."""
+        self.waits.goes_on(self)
+        if not after <= self.clock:
+            raise RaceError(f"{self.name} does not wait for {after - self.clock}")
+        self.clock[self.name] += 1
+        return Clock({self.name: self.clock[self.name]})
+
+
+class Recorded(CopyStreams):
+    def __init__(self, plan: TransferPlan, tier: Tier, removed: int | None = None) -> None:
+        self.waits = Waits(removed)
+        self.main, self.calls = FakeStream("main", self.waits), list[Any]()
+        self.written: dict[int, Clock] = {}  # by where memory begins
+        self.used: dict[int, Clock] = {}
+        self.freed, self.host_freed = Clock(), Clock()
+        super().__init__(plan, CPU, tier._idle)
+
+    def _copy_streams(self) -> tuple[Any, Any]:
+        out = FakeStream("out", self.waits)
+        return out, FakeStream("back", self.waits) if self.plan.transfers.duplex else out
+
+    def _main(self) -> Any:
+        return self.main
+
+    def _new_buffer(self, size: int) -> torch.Tensor:
+        return torch.full((size,), 255, dtype=torch.uint8)
+
+    def _use(self, tensor: torch.Tensor, when: Clock, writes: bool = False) -> None:
+        where = tensor.untyped_storage().data_ptr()
+        self.used[where] = self.used.get(where, Clock()) | when
+        if writes:
+            self.written[where] = when
+
+    def _fly(self, place: int, stream: Any, after: Any, copy: HostCopy, storage: Any, out: bool) -> Any:
+        self._going_out = out
+        self._taken = self._written_by(copy.buffer) if not out else self.host_freed
+        return super()._fly(place, stream, after, copy, storage, out)
+
+    def _written_by(self, tensor: torch.Tensor) -> Clock:
+        return self.written.get(tensor.untyped_storage().data_ptr(), Clock())
+
+    def _copy(self, stream: Any, target: torch.Tensor, source: torch.Tensor) -> None:
+        after = self._taken | (self._written_by(source) if self._going_out else self.freed | self.main.clock)
+        when = stream.run(after)
+        target.copy_(source)
+        self._use(source, when)
+        self._use(target, when, writes=True)
+
+    def computed(self, inputs: list[torch.Tensor], over: torch.Tensor | None, outputs: Callable[[], Any]) -> None:
+        """What is called in place of a kernel's launch: ``outputs`` runs it."""
+        after = Clock(self.freed)
+        for tensor in inputs:
+            after |= self._written_by(tensor)
+        if over is not None:
+            after |= self.used.get(over.untyped_storage().data_ptr(), Clock())
+        when = self.main.run(after)
+        for tensor in inputs:
+            self._use(tensor, when)
+        for tensor in outputs():
+            self._use(tensor, when, writes=True)
+
+    def free(self, value: int, tensor: torch.Tensor) -> None:
+        super().free(value, tensor)
+        self._forget(value, tensor)
+
+    def _forget(self, value: int, tensor: torch.Tensor) -> None:
+        where = tensor.untyped_storage().data_ptr()
+        self.freed |= self.used.pop(where, Clock())
+        self.written.pop(where, None)
+
+    def drop(self, place: int, value: int) -> None:
+        where = self._host[value].buffer.data_ptr()
+        self.host_freed |= self.used.pop(where, Clock())
+        super().drop(place, value)
+
+
+class RecordedRun(Interpreter):
+    def _compute(self, statement: Compute, registers: Registers, states: Any, copies: Any) -> None:
+        carriers, operation = self.program.carriers, self.plan.graph.operations[statement.operation].default
+        inputs = [registers[carriers[v]] for v in operation.inputs]
+        over = None if statement.overwrites is None else registers[carriers[statement.overwrites]]
+        for value in operation.inputs:
+            copies.arrive(value)
+        if statement.overwrites is not None:
+            copies.settle(statement.overwrites)
+
+        def outputs() -> list[torch.Tensor]:
+            super(RecordedRun, self)._compute(statement, registers, states, copies)
+            return [registers[carriers[v]] for v in operation.outputs if v not in statement.drops]
+
+        copies.computed(inputs, over, outputs)
+
+
+@cache
+def bench(seed: int) -> Exactness:
+    return Exactness(*random_network(seed))
+
+
+def run(exactness: Exactness, plan: TransferPlan, removed: int | None = None) -> tuple[Recorded, FinalState | None]:
+    """A run without one wait, and what it leaves; None if that was caught."""
+    tier = Opening(make=lambda plan, tier: Recorded(plan, tier, removed))  # type: ignore[arg-type,return-value]
+    step = RecordedRun(plan, exactness.program, CPU, tier)
+    try:
+        final = exactness._from_seed(lambda: step.run(exactness.program.bind(exactness.model, exactness.tensors)))
+    except RaceError:
+        final = None
+    return tier.opened[0], final  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_streams_order_all_uses_of_memory_and_no_wait_can_be_left_out(seed: int) -> None:
+    found: Counter[str] = Counter()
+    for number in range(2):
+        plan = random_plan(bench(seed).graph, 100 * seed + number, late=False)
+        copies, final = run(bench(seed), plan)
+        assert final is not None
+        assert compare(final, bench(seed).reference, bench(seed).initial).equal
+        assert (copies.host_bytes == plan.timeline.host).all()
+        for removed, what in enumerate(copies.waits.made):
+            without, left = run(bench(seed), plan, removed)
+            found[f"{what}: {'caught' if left is None else 'covered' if without.waits.covered else 'missed'}"] += 1
+    assert not [what for what in found if what.endswith("missed")], found
+    for what in ("main for out", "main for back", "out for main", "back for main"):
+        assert found[f"{what}: caught"] or found[f"{what}: covered"] or seed, found
+    assert sum(found[what] for what in found if what.endswith("caught")) > 10
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_late_sends_generated_code_and_training_steps_are_ordered_and_equal(seed: int) -> None:
+    plan = random_plan(bench(seed).graph, seed)
+    assert run(bench(seed), plan)[1] is not None
+    tier = Opening(make=Recorded)  # type: ignore[arg-type]
+    assert outcome(bench(seed), plan, tier, generated=True).equal
+    for _ in range(3):
+        assert trained(bench(seed), plan, tier).equal
