@@ -21,6 +21,7 @@ from remat_explorer.runtime.random_state import generator_state, set_generator_s
 from remat_explorer.runtime.retain_graph import graph_is_retained
 from remat_explorer.runtime.strided_gradients import share_memory
 
+EXCHANGED = 1 << 20  # bytes of a buffer that are exchanged at a time, unless a row has more
 _RAN = (
     "this backward pass ran already, and what it needs is freed; call the model again. A plan runs once, unless "
     "rematerialize(..., retain_graph=True) has planned for backward(retain_graph=True)"
@@ -197,15 +198,18 @@ class TrainingRun:
             if result.kind != "buffer":
                 continue
             buffer, node = self.model.get_buffer(result.name), nodes[result.name]
-            old = buffer.clone() if node in self.code.backward_residents else None
-            before = None if self._copies is None else buffer.clone()
-            buffer.copy_(new)
-            if before is not None:
-                self._before.append((buffer, before, buffer._version))
-            if old is not None and not any(share_memory(new, tensor) for tensor in self._saved):
-                new.copy_(old)
-                old = new  # in memory in any case, so that the copy can go
-            if old is not None:
+            if self._copies is None and node not in self.code.backward_residents:
+                buffer.copy_(new)
+                continue
+            if any(share_memory(new, tensor) for tensor in self._saved):
+                old = buffer.clone()
+                buffer.copy_(new)
+            else:  # it is in memory in any case
+                _exchange(buffer, new)
+                old = new
+            if self._copies is not None:
+                self._before.append((buffer, old, buffer._version))
+            if node in self.code.backward_residents:
                 self._residents[node] = old
 
     def _require_unchanged(self, read: frozenset[Node]) -> None:
@@ -304,6 +308,16 @@ def train(
     others: list[Any] = []
     outputs = list(PlannedStep.apply(run, others, chain, *(tied[0] if tied else ())))
     return [outputs.pop(0) if other is None else other for other in others]
+
+
+def _exchange(one: torch.Tensor, other: torch.Tensor) -> None:
+    """Exchange the contents of two tensors of one shape, a part at a time."""
+    rows = max(1, EXCHANGED * len(one) // max(1, one.nbytes)) if one.dim() else 1
+    parts = zip(one.split(rows), other.split(rows), strict=True) if one.dim() else [(one, other)]
+    for mine, yours in parts:
+        kept = mine.clone()
+        mine.copy_(yours)
+        yours.copy_(kept)
 
 
 def _link(run: TrainingRun) -> torch.Tensor:

@@ -8,7 +8,6 @@ moment.
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,12 +18,10 @@ import pytest
 import torch
 
 from remat_explorer.capture import Registers
-from remat_explorer.capture.model_placement import exact_kernels
-from remat_explorer.errors import ExecutionError
 from remat_explorer.offload import TransferPlan
 from remat_explorer.plan import Compute
 from remat_explorer.runtime.comparison import FinalState, compare
-from remat_explorer.runtime.copies import Copies, CopyStreams, HostCopy, Tier
+from remat_explorer.runtime.copies import CopyStreams, HostCopy, Tier
 from remat_explorer.runtime.interpreter import Interpreter
 from tests.offload.transfer_runs import Opening, outcome, random_plan, trained
 from tests.runtime.exactness import CPU, Exactness

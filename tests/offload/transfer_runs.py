@@ -35,9 +35,7 @@ NAN = 0xFF  # of every byte: no number in any floating-point type
 LATENESS = 0.0005  # seconds that a delayed copy is late, at most
 
 
-def random_plan(
-    graph: Graph, seed: int, odd: bool = True, costs: bool = True, late: bool = True
-) -> TransferPlan:
+def random_plan(graph: Graph, seed: int, odd: bool = True, costs: bool = True, late: bool = True) -> TransferPlan:
     """A legal plan that recomputes at random and sends at random, with frees late by a clock of random speeds.
 
     ``odd`` plans also fetch what nobody reads, send a value a second time, and drop copies early. Sends stand right
@@ -63,9 +61,7 @@ def random_plan(
     return check_transfers(replace(plan, statements=tuple(statements))).plan
 
 
-def _events(
-    graph: Graph, sequence: list[tuple[int, int]], draw: np.random.Generator, late: bool
-) -> list[Event]:
+def _events(graph: Graph, sequence: list[tuple[int, int]], draw: np.random.Generator, late: bool) -> list[Event]:
     uses: dict[int, list[list[int]]] = defaultdict(list)  # of each version: where it is made, and read
     for i, (_, k) in enumerate(sequence):
         for v in graph.inputs(k):
