@@ -1,13 +1,15 @@
 """CUDA's copies over streams that record who waits for whom: whatever is used in two streams is used in an order.
 
-The stand-in computes at once, on the CPU, and keeps a vector clock for each stream, as a race detector does: an event is
-a copy of a clock, and a wait takes its maximum. Memory that was freed may be anybody's: whoever takes memory must come
+The stand-in computes at once, on the CPU, and keeps a vector clock for each stream, as a race detector does: an event
+is a copy of a clock, and a wait takes its maximum. Memory that was freed may be anybody's: whoever takes memory must come
 after all who used what was freed, and a copy back also after every kernel so far, which may have had its memory for a
 moment.
 """
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,7 +20,8 @@ import pytest
 import torch
 
 from remat_explorer.capture import Registers
-from remat_explorer.offload import TransferPlan
+from remat_explorer.errors import ExecutionError
+from remat_explorer.offload import Send, TransferPlan
 from remat_explorer.plan import Compute
 from remat_explorer.runtime.comparison import FinalState, compare
 from remat_explorer.runtime.copies import CopyStreams, HostCopy, Tier
@@ -190,22 +193,74 @@ def run(exactness: Exactness, plan: TransferPlan, removed: int | None = None) ->
     return tier.opened[0], final  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_streams_order_all_uses_of_memory_and_no_wait_can_be_left_out(seed: int) -> None:
+def test_streams_order_all_uses_of_memory_and_no_wait_can_be_left_out() -> None:
     found: Counter[str] = Counter()
-    for number in range(2):
-        plan = random_plan(bench(seed).graph, 100 * seed + number, late=False)
+    for seed in range(3):
+        plan = random_plan(bench(seed).graph, 100 * seed, late=False)
         copies, final = run(bench(seed), plan)
         assert final is not None
         assert compare(final, bench(seed).reference, bench(seed).initial).equal
         assert (copies.host_bytes == plan.timeline.host).all()
-        for removed, what in enumerate(copies.waits.made):
+        for removed, what in list(enumerate(copies.waits.made))[seed::4]:
             without, left = run(bench(seed), plan, removed)
             found[f"{what}: {'caught' if left is None else 'covered' if without.waits.covered else 'missed'}"] += 1
     assert not [what for what in found if what.endswith("missed")], found
-    for what in ("main for out", "main for back", "out for main", "back for main"):
-        assert found[f"{what}: caught"] or found[f"{what}: covered"] or seed, found
-    assert sum(found[what] for what in found if what.endswith("caught")) > 10
+    for what in ("main for out", "main for back", "out for main", "back for main", "out for back"):
+        assert found[f"{what}: caught"], found
+
+
+def test_streams_and_buffers_go_from_run_to_run_and_two_runs_at_once_have_their_own() -> None:
+    plan = random_plan(bench(0).graph, 0, late=False)
+    tier = Opening(make=Recorded)  # type: ignore[arg-type]
+    first, second = Recorded(plan, tier), Recorded(plan, tier)
+    known = _pointers(first)
+    assert known
+    assert not known & _pointers(second)
+    del first  # nobody ends it
+    third = Recorded(plan, tier)
+    assert _pointers(third) == known
+    assert not tier._idle
+    for copies in (third, second, second):
+        copies.close()
+    assert len(tier._idle) == 2
+
+
+def _pointers(copies: Recorded) -> set[int]:
+    return {buffer.data_ptr() for buffers in copies._buffers.values() for buffer in buffers if buffer.numel()}
+
+
+def test_a_run_that_nobody_ends_makes_the_stream_that_computes_wait_for_its_copies() -> None:
+    plan = random_plan(bench(0).graph, 0)
+    copies = Recorded(plan, Tier())
+    value = next(one.value for one in plan.statements if isinstance(one, Send))
+    copies.send(0, value, tensor := torch.ones(4))
+    there = copies.fetch(1, value)
+    main, storage = copies.main, weakref.ref(there.untyped_storage())
+    del there, tensor
+    assert storage() is not None  # the copy may still write to it
+    assert not main.clock["back"]
+    del copies
+    gc.collect()
+    assert main.clock["back"] == 1
+    assert storage() is None
+
+
+def test_too_little_pinned_memory_and_a_copy_that_fails_are_named() -> None:
+    class Short(Recorded):
+        def _new_buffer(self, size: int) -> torch.Tensor:
+            raise RuntimeError("CUDA error: out of memory\nand more")
+
+    class Broken(Recorded):
+        def _copy(self, stream: Any, target: torch.Tensor, source: torch.Tensor) -> None:
+            raise RuntimeError("CUDA error: unspecified launch failure")
+
+    plan = random_plan(bench(0).graph, 0)
+    for kind, words in (
+        (Short, r"no pinned memory of .* for 'send .*' \(statement \d+ of \d+\).*no statement has run"),
+        (Broken, r"'send .*' \(statement \d+ of \d+\) could not copy .*unspecified launch failure; the step has ended"),
+    ):
+        with pytest.raises(ExecutionError, match=words):
+            trained(bench(0), plan, Opening(make=kind))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", range(3))
