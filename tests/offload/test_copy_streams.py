@@ -1,9 +1,9 @@
 """CUDA's copies over streams that record who waits for whom: whatever is used in two streams is used in an order.
 
 The stand-in computes at once, on the CPU, and keeps a vector clock for each stream, as a race detector does: an event
-is a copy of a clock, and a wait takes its maximum. Memory that was freed may be anybody's: whoever takes memory must come
-after all who used what was freed, and a copy back also after every kernel so far, which may have had its memory for a
-moment.
+is a copy of a clock, and a wait takes its maximum. Memory that was freed may be anybody's: whoever takes memory must
+come after all who used what was freed, and a copy back also after every kernel so far, which may have had its memory
+for a moment.
 """
 
 from __future__ import annotations
@@ -234,6 +234,7 @@ def test_a_run_that_nobody_ends_makes_the_stream_that_computes_wait_for_its_copi
     copies = Recorded(plan, Tier())
     value = next(one.value for one in plan.statements if isinstance(one, Send))
     copies.send(0, value, tensor := torch.ones(4))
+    copies.free(value, tensor)
     there = copies.fetch(1, value)
     main, storage = copies.main, weakref.ref(there.untyped_storage())
     del there, tensor
