@@ -192,7 +192,9 @@ class TrainingRun:
             raise
 
     def _write_buffers(self, results: list[torch.Tensor]) -> None:
-        """Write the new contents; old ones that the backward pass reads take the place of the new, which stays."""
+        """Write the new contents; old ones that are needed take the place of the new, which stays: as values of the
+        plan, but for counts of steps, which are 8 B each.
+        """
         nodes = {entry.name: entry.node for entry in self.code.program.inputs if entry.kind == "buffer"}
         for result, new in zip(self.code.forward_results, results, strict=True):
             if result.kind != "buffer":

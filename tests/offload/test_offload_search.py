@@ -213,6 +213,16 @@ def test_what_is_asked_wrongly_says_what_to_do() -> None:
         rx.solve(graph, 4, "offload", transfers=Transfers(1, 1), slots=3)
 
 
+def test_no_kept_answer_of_the_one_problem_is_given_for_the_other() -> None:
+    graph, transfers = rx.linear(6), Transfers(1, 1)
+    for _ in range(2):
+        assert rx.solve(graph, 4, cache=True).cost == rx.solve(graph, 4).cost
+        sent = rx.solve(graph, 4, "offload", transfers=transfers, cache=True)
+        less = rx.solve(graph, 4, "offload", transfers=Transfers(0.25, 0.25), cache=True)
+        assert (sent.transfers, less.transfers) == (transfers, Transfers(0.25, 0.25))
+        assert sent.cost < less.cost
+
+
 def test_a_budget_below_the_largest_operation_is_infeasible() -> None:
     solution = rx.solve(rx.linear(3), 2, "offload", transfers=Transfers(1, 1))
     assert (str(solution.status), solution.plan, solution.lower_bound) == ("infeasible", None, None)
