@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import copy
 import os
 import resource
 import shutil
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -91,12 +91,21 @@ def no_memory(size: int, dtype: Any) -> Any:
     raise MemoryError(f"{size} bytes")
 
 
-def interrupted(self: CopyThreads, job: Any) -> None:
+BEGIN = CopyThreads._begin
+
+
+def wait_for_the_end(copies: CopyThreads) -> None:
+    with copies._changed:
+        while not copies._stopping:
+            copies._changed.wait()
+
+
+def interrupted(self: CopyThreads, lane: Any, job: Any) -> Any:
     """Ctrl-C while a copy is under way that never ends by itself."""
-    _thread.interrupt_main()
-    with self._changed:
-        while not self._stopping:
-            self._changed.wait()
+    self._run = lambda job: wait_for_the_end(self)
+    begun = BEGIN(self, lane, job)
+    signal.raise_signal(signal.SIGINT)
+    return begun
 
 
 def cut_files(folder: Path) -> None:
@@ -121,8 +130,8 @@ LATER = SENT.replace("send", "(send|fetch)")
         ("disk", None, take_away, None, ExecutionError, LATER.format("No such file")),
         ("disk", None, cut_files, None, ExecutionError, LATER.format("shorter than what was written")),
         ("host", (np, "empty", no_memory), None, None, ExecutionError, SENT.format("bytes")),
-        ("host", (CopyThreads, "_run", interrupted), None, None, KeyboardInterrupt, None),
-        ("disk", None, None, (CopyThreads, "_run", interrupted), KeyboardInterrupt, None),
+        ("host", (CopyThreads, "_begin", interrupted), None, None, KeyboardInterrupt, None),
+        ("disk", None, None, (CopyThreads, "_begin", interrupted), KeyboardInterrupt, None),
     ],
     ids=["full disk", "folder gone", "files cut", "no memory", "Ctrl-C forward", "Ctrl-C backward"],
 )
@@ -148,7 +157,7 @@ def test_a_step_that_fails_names_its_statement_leaves_no_trace_and_the_next_one_
     def failing() -> None:
         with fault(forward):
             loss = made(X)
-            for thread in copy_threads() if words else ():
+            for thread in copy_threads():
                 thread.join()
         if between is not None:
             between(tmp_path)
@@ -193,12 +202,7 @@ def test_a_run_is_cancelled_at_the_first_question_though_its_copy_never_ends(sol
     class Stuck(CopyThreads):
         def _run(self, job: Any) -> None:
             stop.set()
-            interrupted_wait(self)
-
-    def interrupted_wait(copies: CopyThreads) -> None:
-        with copies._changed:
-            while not copies._stopping:
-                copies._changed.wait()
+            wait_for_the_end(self)
 
     def cancelled() -> bool:
         asked_since.extend([1] * stop.is_set())
