@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 import threading
 import time
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.errors import SolverError, UnknownNameError
-from remat_explorer.graph import Graph, Value, operation
+from remat_explorer.graph import Graph
 from remat_explorer.offload import TransferPlan, Transfers, TransferSolution, check_transfers
 from remat_explorer.plan import Plan
 from remat_explorer.solvers import largest_operation
@@ -24,7 +23,7 @@ from remat_explorer.solvers.offload.half_stages import half_stage_bound
 from remat_explorer.solvers.offload.transfer_moments import transfer_moments_bound
 from remat_explorer.solvers.search.renewal_search import Renewals
 from remat_explorer.solvers.search.renewals import Copies, one_by_one
-from tests.offload.small_graphs import Instance, instances
+from tests.offload.small_graphs import Instance, drawn_graph, instances
 
 DATA = Path(__file__).parents[1] / "data"
 REFERENCE = instances()
@@ -80,20 +79,6 @@ def test_without_bandwidth_the_answer_is_that_of_optimal() -> None:
             assert solution.plan is not None
             assert plain.plan is not None
             assert solution.plan.statements == plain.plan.statements
-
-
-def drawn_graph(seed: int, n: int = 9) -> Graph:
-    """A small graph with several outputs, persistent values and workspace."""
-    draw = random.Random(seed)
-    values: list[Value] = []
-    operations = []
-    for k in range(n):
-        recent = list(range(max(0, len(values) - 6), len(values)))
-        reads = sorted(draw.sample(recent, min(len(recent), draw.choice((1, 1, 2, 3)))))
-        writes = list(range(len(values), len(values) + draw.choice((1, 1, 2))))
-        values += [Value(f"v{v}", draw.randint(1, 4), draw.random() < 0.1) for v in writes]
-        operations.append(operation(f"o{k}", "forward", reads, writes, draw.randint(1, 8), draw.choice((0, 0, 1))))
-    return Graph(f"drawn{seed}", tuple(values), tuple(operations), draw.choice((0, 3)))
 
 
 @pytest.mark.parametrize("seed", range(6))
