@@ -8,6 +8,7 @@ for a moment.
 
 from __future__ import annotations
 
+import copy
 import gc
 import weakref
 from collections import Counter
@@ -16,9 +17,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
+import remat_explorer as rx
 from remat_explorer.capture import Registers
 from remat_explorer.errors import ExecutionError
 from remat_explorer.offload import Send, TransferPlan
@@ -26,12 +30,13 @@ from remat_explorer.plan import Compute
 from remat_explorer.runtime.comparison import FinalState, compare
 from remat_explorer.runtime.copies import CopyStreams, HostCopy, Tier
 from remat_explorer.runtime.interpreter import Interpreter
-from tests.offload.transfer_runs import Opening, outcome, random_plan, trained
+from tests.offload.transfer_runs import NAN, Opening, outcome, random_plan, readings, trained
 from tests.runtime.exactness import CPU, Exactness
 from tests.runtime.random_models import random_network
 from tests.torch_fixtures import one_thread, quick_collection, settings_of_torch  # noqa: F401
 
 Clock = Counter[str]
+CUDA = torch.device("cuda", 0)
 
 
 class RaceError(AssertionError):
@@ -272,3 +277,79 @@ def test_late_sends_generated_code_and_training_steps_are_ordered_and_equal(seed
     assert outcome(bench(seed), plan, tier, generated=True).equal
     for _ in range(3):
         assert trained(bench(seed), plan, tier).equal
+
+
+class SlowStreams(CopyStreams):
+    """Copies that are late by random times, beside memory that holds NaN before it is filled and after it is freed."""
+
+    def __init__(self, plan: TransferPlan, tier: Tier) -> None:
+        super().__init__(plan, CUDA, tier._idle)
+        self._draw = np.random.default_rng(len(plan.statements))
+
+    def _copy(self, stream: Any, target: torch.Tensor, source: torch.Tensor) -> None:
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(int(self._draw.integers(1_000_000)))  # cycles
+        super()._copy(stream, target, source)
+
+    def _copy_back(self, place: int, copy: HostCopy, storage: torch.UntypedStorage) -> Any:
+        _spoil(storage)
+        return super()._copy_back(place, copy, storage)
+
+    def free(self, value: int, tensor: torch.Tensor) -> None:
+        super().free(value, tensor)
+        _spoil(tensor.untyped_storage())
+
+
+def _spoil(storage: torch.UntypedStorage) -> None:
+    torch.empty(0, dtype=torch.uint8, device=CUDA).set_(storage).fill_(NAN)
+
+
+@cache
+def cuda_bench(seed: int) -> Exactness:
+    model, args = random_network(seed)
+    return Exactness(model.to(CUDA), tuple(tensor.to(CUDA) for tensor in args), device=CUDA)
+
+
+on_a_gpu = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device here"),
+]
+
+
+class TestOnCuda:
+    pytestmark = on_a_gpu
+
+    @pytest.mark.parametrize("seed", range(6))
+    def test_every_road_gives_the_numbers_of_plain_pytorch_with_late_copies(self, seed: int) -> None:
+        tier = Opening(make=SlowStreams)  # type: ignore[arg-type]
+        for number in range(3):
+            plan = random_plan(cuda_bench(seed).graph, number)
+            assert outcome(cuda_bench(seed), plan, tier).equal
+            assert outcome(cuda_bench(seed), plan, tier, generated=True).equal
+            with torch.cuda.stream(torch.cuda.Stream() if number else torch.cuda.current_stream()):
+                assert trained(cuda_bench(seed), plan, tier).equal
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_bytes_are_those_of_the_list(self, seed: int) -> None:
+        plan = random_plan(cuda_bench(seed).graph, seed)
+        _, after, host = readings(cuda_bench(seed), plan, Tier())
+        assert (after == plan.timeline.after).all()
+        assert (host == plan.timeline.host).all()
+
+    def test_steps_in_a_row_without_a_wait_of_the_host_end_with_the_weights_of_plain_training(self) -> None:
+        parts = (part for _ in range(5) for part in (nn.Linear(256, 256), nn.BatchNorm1d(256), nn.Tanh()))
+        plain = nn.Sequential(*parts).to(CUDA)
+        model, x = copy.deepcopy(plain), torch.randn(4096, 256, device=CUDA)
+        made = rx.rematerialize(
+            model, (x,), loss=torch.sum, budget="60%", time_limit=4, strategy="offload-only", offload="1000 GB/s"
+        )
+        assert made.rematerialization.solution.plan.sent_bytes
+        for one, run in ((plain, lambda x: plain(x).sum()), (model, made)):
+            optimizer = torch.optim.SGD(one.parameters(), lr=1e-4)
+            for number in range(10):
+                loss = run(x + number)
+                if number != 5:  # nobody asks for that one's backward pass
+                    loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        assert all(map(torch.equal, plain.state_dict().values(), model.state_dict().values()))

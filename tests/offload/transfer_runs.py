@@ -300,14 +300,14 @@ def waits_left_out(exactness: Exactness, plan: TransferPlan, most: int | None = 
 def outcome(exactness: Exactness, plan: TransferPlan, tier: Tier, generated: bool = False) -> Comparison:
     """A run, interpreted or by generated code, compared with plain PyTorch."""
     make = generate if generated else Interpreter
-    step = make(plan, exactness.program, CPU, tier)
+    step = make(plan, exactness.program, exactness.device, tier)
     final = exactness._from_seed(lambda: step.run(exactness.program.bind(exactness.model, exactness.tensors)))
     return compare(final, exactness.reference, exactness.initial)
 
 
 def trained(exactness: Exactness, plan: TransferPlan, tier: Tier) -> Comparison:
     """A training step by autograd, compared with plain PyTorch."""
-    halves = ForwardBackward.of(plan, exactness.program, CPU, tier=tier)
+    halves = ForwardBackward.of(plan, exactness.program, exactness.device, tier=tier)
     run = partial(train, halves, exactness.model, exactness.tensors, exactness.leaves)
     final = exactness._from_seed(lambda: exactness._trained(run()))
     return compare(final, exactness.reference, exactness.initial)
@@ -315,9 +315,10 @@ def trained(exactness: Exactness, plan: TransferPlan, tier: Tier) -> Comparison:
 
 def readings(exactness: Exactness, plan: TransferPlan, tier: Tier) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Measured bytes of a run: on the device during and after each statement, without workspace; on the host after."""
-    meter, registers = memory_meter(CPU), exactness.program.bind(exactness.model, exactness.tensors)
-    with torch.random.fork_rng(), meter, open_copies(tier, plan, CPU) as copies:
-        Interpreter(plan, exactness.program, CPU).run(registers, meter.section, copies=copies)
+    device = exactness.device
+    meter, registers = memory_meter(device), exactness.program.bind(exactness.model, exactness.tensors)
+    with torch.random.fork_rng(), meter, open_copies(tier, plan, device) as copies:
+        Interpreter(plan, exactness.program, device).run(registers, meter.section, copies=copies)
     assert copies is not None
     resident = plan.graph.resident_bytes
     during, after = ([getattr(one, name) + resident for one in meter.readings] for name in ("highest", "after"))
