@@ -159,6 +159,19 @@ def test_the_plan_of_a_network_is_checked_and_better_than_recomputation_alone() 
     assert checked.peak == solution.peak
 
 
+@pytest.mark.parametrize(("strategy", "budget"), [("torchtitan-offload", "63%"), ("offload-layer-inputs", "30%")])
+def test_the_rules_of_others_are_plans_that_send_and_are_no_faster_than_the_bound(strategy: str, budget: str) -> None:
+    graph = Graph.load(DATA / "captured" / "gpt2.json")
+    solution = rx.solve(graph, budget, strategy, transfers=Transfers(25e9, 25e9, 1e-5))
+    assert solution.plan is not None
+    assert solution.plan.sent_bytes > 1e8
+    assert solution.plan.computing > graph.total_cost  # some layers run twice, too
+    assert solution.lower_bound == graph.total_cost
+    check_transfers(solution.plan, solution.budget, solution.cost)
+    without = rx.solve(graph, budget, strategy, transfers=Transfers(0, 0))
+    assert without.plan is None or without.plan.sent_bytes == 0
+
+
 def test_a_cancelled_search_ends_within_a_second_with_what_it_has() -> None:
     graph = Graph.load(DATA / "captured" / "unet.json")
     stop = threading.Event()

@@ -41,6 +41,7 @@ from remat_explorer.solvers.methods.static_policy import schedule_of
 from remat_explorer.solvers.milp import Milp
 
 SHARES = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5, 0.45, 0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1)
+NEARLY = (1.0, 0.99, 0.98, 0.97, 0.96)  # shares of a budget that the programs are told, which do not count everything
 SLACK = 1e-9  # share of a layer's bytes that the linear program's tolerance may take
 
 Choose = Callable[[Sequence[int], Sequence[float], float], set[int]]
@@ -213,7 +214,7 @@ def three_way_plans(graph: Graph, budget: int, transfers: Transfers) -> Iterator
     levels, peak = TwoLevels(graph, greedy_choice), checkpoint_all_peak(graph)
     ends = {i: layer.region.operations[-1] for i, layer in enumerate(levels.layers)}
     share = min(1.0, budget / max(1, peak))
-    for told in (share, *(one for one in SHARES if one < share)):
+    for told in (*(share * near for near in NEARLY), *(one for one in SHARES if one < share)):
         kept, away = np.ones(len(graph.values), dtype=bool), dict[int, int]()
         for i, (layer, (again, sent)) in enumerate(
             zip(levels.layers, levels.shares(told * peak, transfers), strict=True)
