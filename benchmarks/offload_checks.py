@@ -3,6 +3,7 @@
     python benchmarks/offload_checks.py executed --count 2000    # random plans of random networks, beside plain PyTorch
     python benchmarks/offload_checks.py disk                     # memory of a process, seen from outside
     python benchmarks/offload_checks.py monotone --count 1000    # searches with more and with less of everything
+    python benchmarks/offload_checks.py known --count 200        # optima that an exhaustive search has found
 
 `executed`: half of the plans send values late. Each runs over memory that holds NaN before it is filled and after it is
 freed, and once more as a training step whose copies are late by random times; both must leave what plain PyTorch does,
@@ -14,8 +15,9 @@ same. `--first` goes on where an earlier call has ended.
 activation sent to files as soon as it is there. The resident set size is sampled by another process.
 
 `monotone`: small random graphs; more budget, bandwidth or host memory and less latency must never give a slower plan.
+`known`: 200 small instances beside those of tests/offload, with budgets where something must be done.
 Targets: nothing unequal, no race, no wait missed; the process's memory falls by at least 0.9 of what the plan predicts;
-no slower plan for more.
+no slower plan for more; each optimum found, no bound above it.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ from remat_explorer.solvers import largest_operation
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.offload.small_graphs import drawn_graph
+from tests.offload.small_graphs import drawn_graph, drawn_instances
 from tests.offload.test_copy_streams import run as run_over_streams
 from tests.offload.transfer_runs import Late, LyingInWait, Opening, outcome, random_plan, readings, trained, watch
 from tests.runtime.exactness import Exactness
@@ -60,7 +62,7 @@ ROWS, WIDTH, LAYERS = 1 << 20, 64, 8  # of the chain: 256 MiB an activation
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("subject", choices=("executed", "disk", "monotone", "step"))
+    parser.add_argument("subject", choices=("executed", "disk", "monotone", "known", "step"))
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=None)
     parser.add_argument("--minutes", type=float, default=4.5)
@@ -74,6 +76,8 @@ def main() -> None:
         found = executed(options.first, options.count or 2000, ends)
     elif options.subject == "monotone":
         found = monotone(options.first, options.count or 1000, ends)
+    elif options.subject == "known":
+        found = known_optima(options.first, options.count or 200, ends)
     else:
         found = on_disk()
     kept = RESULTS / "offload_checks.json"
@@ -256,6 +260,26 @@ def monotone(first: int, count: int, ends: float) -> dict[str, Any]:
             if better > least * (1 + 1e-9):
                 found[f"slower with more {what}"] += 1
                 print(number, what, least, better, proven, also, flush=True)
+        number += 1
+    return {what: int(count) for what, count in found.items()} | {"number": number}
+
+
+def known_optima(first: int, count: int, ends: float) -> dict[str, Any]:
+    """Counts of instances by what the search says of them."""
+    found: Counter[str] = Counter()
+    number, instances = first, drawn_instances()
+    while number < min(first + count, len(instances)) and time.monotonic() < ends:
+        one = instances[number]
+        solution = rx.solve(one.graph, one.budget, "offload", 3.0, transfers=one.transfers)
+        found["instances"] += 1
+        found["optimum found"] += solution.cost == one.makespan
+        found["proven"] += solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
+        found["infeasible"] += one.makespan is None
+        found["bound above the optimum"] += (
+            one.makespan is not None and (solution.lower_bound or 0) > one.makespan + 1e-6
+        )
+        if solution.cost != one.makespan:
+            print(number, one, solution, one.makespan, flush=True)
         number += 1
     return {what: int(count) for what, count in found.items()} | {"number": number}
 

@@ -88,6 +88,44 @@ def drawn_graph(seed: int, n: int = 9) -> Graph:
     return Graph(f"drawn{seed}", tuple(values), tuple(operations), draw.choice((0, 3)))
 
 
+def drawn_instances() -> list[Instance]:
+    """200 more, of the graphs of `single_output_graph`, with optima of an exhaustive search outside of this project."""
+    document = json.loads((Path(__file__).parents[1] / "data" / "offload_drawn_optima.json").read_text())
+    return [
+        Instance(
+            single_output_graph(seed),
+            Transfers(rate, rate, latency, room, duplex),
+            budget,
+            makespan,
+            timeout=False,
+            peak=None,
+            host_peak=None,
+            letters="",
+            any_order=False,
+        )
+        for seed, budget, rate, latency, duplex, room, makespan in document["instances"]
+    ]
+
+
+def single_output_graph(seed: int) -> Graph:
+    """Five to seven operations with one output each."""
+    draw = random.Random(1000 + seed)
+    values: list[Value] = []
+    operations = []
+    for k in range(draw.randint(5, 7)):
+        recent = list(range(max(0, k - 4), k))
+        reads = sorted(draw.sample(recent, min(len(recent), draw.choice((1, 1, 2)))))
+        cost, size, workspace, persistent = (
+            draw.randint(1, 5),
+            draw.randint(1, 4),
+            draw.choice((0, 0, 1)),
+            draw.random(),
+        )
+        values.append(Value(f"v{k}", size, persistent < 0.15))
+        operations.append(operation(f"o{k}", "forward", reads, [k], cost, workspace))
+    return Graph(f"single{seed}", tuple(values), tuple(operations))
+
+
 def _number(text: str) -> float:
     return math.inf if text == "inf" else float(Fraction(text))
 
