@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -19,7 +20,6 @@ from remat_explorer.runtime.oom_errors import explain_oom
 from remat_explorer.runtime.output_guard import OutputGuard
 from remat_explorer.runtime.random_state import generator_state, set_generator_state
 from remat_explorer.runtime.retain_graph import graph_is_retained
-from remat_explorer.runtime.strided_gradients import share_memory
 
 EXCHANGED = 1 << 20  # bytes of a buffer that are exchanged at a time, unless a row has more
 _RAN = (
@@ -196,6 +196,7 @@ class TrainingRun:
         plan, but for counts of steps, which are 8 B each.
         """
         nodes = {entry.name: entry.node for entry in self.code.program.inputs if entry.kind == "buffer"}
+        held = Counter(map(_memory_of, (*results, *self._saved, *self._residents.values())))
         for result, new in zip(self.code.forward_results, results, strict=True):
             if result.kind != "buffer":
                 continue
@@ -203,7 +204,7 @@ class TrainingRun:
             if self._copies is None and node not in self.code.backward_residents:
                 buffer.copy_(new)
                 continue
-            if any(share_memory(new, tensor) for tensor in self._saved):
+            if not new.is_contiguous() or held[_memory_of(new)] > 1:
                 old = buffer.clone()
                 buffer.copy_(new)
             else:  # it is in memory in any case
@@ -310,6 +311,11 @@ def train(
     others: list[Any] = []
     outputs = list(PlannedStep.apply(run, others, chain, *(tied[0] if tied else ())))
     return [outputs.pop(0) if other is None else other for other in others]
+
+
+def _memory_of(entry: Any) -> int | None:
+    """Where the storage of a tensor begins."""
+    return entry.untyped_storage().data_ptr() if isinstance(entry, torch.Tensor) else None
 
 
 def _exchange(one: torch.Tensor, other: torch.Tensor) -> None:
