@@ -196,7 +196,7 @@ class TrainingRun:
         plan, but for counts of steps, which are 8 B each.
         """
         nodes = {entry.name: entry.node for entry in self.code.program.inputs if entry.kind == "buffer"}
-        held = Counter(map(_memory_of, (*results, *self._saved, *self._residents.values())))
+        held: Counter[int | None] | None = None
         for result, new in zip(self.code.forward_results, results, strict=True):
             if result.kind != "buffer":
                 continue
@@ -204,6 +204,8 @@ class TrainingRun:
             if self._copies is None and node not in self.code.backward_residents:
                 buffer.copy_(new)
                 continue
+            if held is None:
+                held = Counter(map(_memory_of, (*results, *self._saved, *self._residents.values())))
             if not new.is_contiguous() or held[_memory_of(new)] > 1:
                 old = buffer.clone()
                 buffer.copy_(new)
