@@ -212,7 +212,6 @@ def three_way_plans(graph: Graph, budget: int, transfers: Transfers) -> Iterator
     behind is differentiated. It is told the budget, and then less and less.
     """
     levels, peak = TwoLevels(graph, greedy_choice), checkpoint_all_peak(graph)
-    ends = {i: layer.region.operations[-1] for i, layer in enumerate(levels.layers)}
     share = min(1.0, budget / max(1, peak))
     for told in (*(share * near for near in NEARLY), *(one for one in SHARES if one < share)):
         kept, away = np.ones(len(graph.values), dtype=bool), dict[int, int]()
@@ -222,7 +221,7 @@ def three_way_plans(graph: Graph, budget: int, transfers: Transfers) -> Iterator
             whole = sum(layer.sizes)
             drops = levels.recomputed(layer, max(0.0, 1.0 - again - sent))
             room = sent * whole * (1 + SLACK)
-            behind = levels.layers[i + 1].begins if i + 1 in ends else layer.begins
+            behind = levels.layers[i + 1].begins if i + 1 < len(shares) else layer.begins
             needed = needed_values(graph, layer.region)
             for j in sorted(range(len(layer.operations)), key=lambda j: -layer.sizes[j]):
                 k = layer.operations[j]
