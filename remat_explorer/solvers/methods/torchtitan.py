@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -173,7 +173,7 @@ class TwoLevels:
             for v in dropped_values(graph, layer.region):
                 k = int(graph.producer[v])
                 kept[v] = is_random(graph.operations[k]) or (v in needed and k not in again)
-        return schedule_of(graph, lambda t, held: np.ones_like(kept) if graph.is_backward[t] else kept)
+        return schedule_of(graph, partial(_kept_until_backward, graph, kept))
 
 
 def _memory_shares(graph: Graph) -> tuple[float, ...]:
@@ -215,27 +215,35 @@ def three_way_plans(graph: Graph, budget: int, transfers: Transfers) -> Iterator
     share = min(1.0, budget / max(1, peak))
     for told in (*(share * near for near in NEARLY), *(one for one in SHARES if one < share)):
         kept, away = np.ones(len(graph.values), dtype=bool), dict[int, int]()
-        for i, (layer, (again, sent)) in enumerate(
-            zip(levels.layers, levels.shares(told * peak, transfers), strict=True)
-        ):
-            whole = sum(layer.sizes)
+        behind = [*(layer.begins for layer in levels.layers[1:]), graph.n - 1]
+        shares = levels.shares(told * peak, transfers)
+        for layer, (again, sent), before in zip(levels.layers, shares, behind, strict=True):
             drops = levels.recomputed(layer, max(0.0, 1.0 - again - sent))
-            room = sent * whole * (1 + SLACK)
-            behind = levels.layers[i + 1].begins if i + 1 < len(shares) else layer.begins
-            needed = needed_values(graph, layer.region)
-            for j in sorted(range(len(layer.operations)), key=lambda j: -layer.sizes[j]):
-                k = layer.operations[j]
-                if k in drops and layer.sizes[j] <= room:
-                    room -= layer.sizes[j]
-                    drops = drops - {k}
-                    away |= {v: behind for v in needed if int(graph.producer[v]) == k}
+            leaving = _largest(layer, drops, sent * sum(layer.sizes) * (1 + SLACK))
+            needed = set(needed_values(graph, layer.region))
             for v in dropped_values(graph, layer.region):
                 k = int(graph.producer[v])
-                kept[v] = is_random(graph.operations[k]) or (v in needed and k not in drops)
-        schedule = schedule_of(graph, lambda t, held: np.ones_like(kept) if graph.is_backward[t] else kept)  # noqa: B023
+                kept[v] = is_random(graph.operations[k]) or (v in needed and k not in drops - leaving)
+                if v in needed and k in leaving:
+                    away[v] = before
+        schedule = schedule_of(graph, partial(_kept_until_backward, graph, kept))
         plan = plan_with_sends(schedule, transfers, budget, away)
         if plan is not None:
             yield plan
+
+
+def _largest(layer: _LayerChoices, among: set[int], room: float) -> set[int]:
+    """Of some operations of a layer those with most bytes first, as far as they fit."""
+    chosen: set[int] = set()
+    for size, k in sorted(zip(layer.sizes, layer.operations, strict=True), reverse=True):
+        if k in among and size <= room:
+            chosen.add(k)
+            room -= size
+    return chosen
+
+
+def _kept_until_backward(graph: Graph, kept: np.ndarray, t: int, held: np.ndarray) -> np.ndarray:
+    return np.ones_like(kept) if graph.is_backward[t] else kept
 
 
 def _share(given: float) -> float:
