@@ -159,7 +159,7 @@ def test_the_plan_of_a_network_is_checked_and_better_than_recomputation_alone() 
     assert checked.peak == solution.peak
 
 
-@pytest.mark.parametrize(("strategy", "budget"), [("torchtitan-offload", "63%"), ("offload-layer-inputs", "30%")])
+@pytest.mark.parametrize(("strategy", "budget"), [("torchtitan-offload", "63%"), ("offload-layer-inputs", "26.5%")])
 def test_the_rules_of_others_are_plans_that_send_and_are_no_faster_than_the_bound(strategy: str, budget: str) -> None:
     graph = Graph.load(DATA / "captured" / "gpt2.json")
     solution = rx.solve(graph, budget, strategy, transfers=Transfers(25e9, 25e9, 1e-5))
