@@ -2,6 +2,7 @@
 
     python benchmarks/offload.py
     python benchmarks/offload.py --cases unet-r8-0.2 gpt2-r1-0.2    (measures these again, and keeps the others)
+    python benchmarks/offload.py --rules                            (of what is kept, the rules of others alone)
 
 Copies take 10 µs and their bytes at 25 GB/s each way. At the rate r1, costs are those of the files (10 TFLOP/s); at r8,
 arithmetic is eight times as fast, and what is bound by memory is not. A budget is Bop + f (peak - Bop): the largest
@@ -29,18 +30,27 @@ SHARES = {"gpt2": (0.5, 0.2), "unet": (0.5, 0.2, 0.05), "vgg16": (0.5, 0.2)}
 CASES = {f"{name}-{rate}-{f}": (name, rate, f) for rate in ("r1", "r8") for name in SHARES for f in SHARES[name]}
 TRANSFERS = rx.Transfers(out=25e9, back=25e9, latency=10e-6)
 BANDWIDTH, LAUNCH = 1.5e12, 5e-6  # bytes per second and seconds per operation, as the files' costs have them
-COLUMNS = ("case", "share of peak", "recompute", "offload only", "both", "bound", "gap", "GB sent", "seconds")
+COLUMNS = (
+    *("case", "share of peak", "recompute", "offload only", "both", "bound", "gap", "GB sent", "seconds"),
+    *("torchtitan-offload", "offload-layer-inputs"),
+)
+RULES = COLUMNS[-2:]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", nargs="*", choices=sorted(CASES), default=sorted(CASES))
     parser.add_argument("--time-limit", type=float, default=30.0)
+    parser.add_argument("--rules", action="store_true")
     options = parser.parse_args()
     kept = RESULTS / "offload.json"
     known = json.loads(kept.read_text())["details"] if kept.exists() else []
+    if options.rules:
+        options.cases = []
     details = [entry for entry in known if entry["case"] not in options.cases]
     warm_up()
+    if options.rules:
+        details = [entry | of_rules(graph_of(*CASES[entry["case"]][:2]), entry["budget"]) for entry in details]
     for case in options.cases:
         details.append({"case": case, **measured(*CASES[case], options.time_limit)})
         print(*row_of(details[-1]), flush=True)
@@ -50,8 +60,7 @@ def main() -> None:
 
 def measured(name: str, rate: str, f: float, limit: float) -> dict[str, Any]:
     """What the three strategies find within a budget."""
-    graph = Graph.load(str(DATA / f"{name}.json"))
-    graph = graph if rate == "r1" else faster(graph, 8.0)
+    graph = graph_of(name, rate)
     peak, least = checkpoint_all_peak(graph), largest_operation(graph)[1]
     budget = int(least + f * (peak - least))
     plain = rx.solve(graph, budget, time_limit=limit)
@@ -69,7 +78,18 @@ def measured(name: str, rate: str, f: float, limit: float) -> dict[str, Any]:
         "bound": both.lower_bound / graph.total_cost,
         "sent_gb": both.plan.sent_bytes / 1e9,
         "seconds": both.seconds,
-    }
+    } | of_rules(graph, budget)
+
+
+def of_rules(graph: Graph, budget: int) -> dict[str, Any]:
+    """What the rules of others take, None where none of their plans fits."""
+    return {rule: rx.solve(graph, budget, rule, transfers=TRANSFERS).overhead for rule in RULES}
+
+
+def graph_of(name: str, rate: str) -> Graph:
+    """A captured graph with the costs of a rate."""
+    graph = Graph.load(str(DATA / f"{name}.json"))
+    return graph if rate == "r1" else faster(graph, 8.0)
 
 
 def faster(graph: Graph, times: float) -> Graph:
@@ -95,7 +115,15 @@ def row_of(entry: dict[str, Any]) -> list[str]:
     star = "" if entry["recompute_status"] == "optimal" else "*"
     gap = f"{100 * (entry['both'] - entry['bound']) / entry['both']:.1f} %"
     shares = [f"{100 * entry['share']:.0f} %", ratio("recompute") + star, ratio("offload_only"), ratio("both")]
-    return [entry["case"], *shares, ratio("bound"), gap, f"{entry['sent_gb']:.2f}", f"{entry['seconds']:.1f}"]
+    return [
+        entry["case"],
+        *shares,
+        ratio("bound"),
+        gap,
+        f"{entry['sent_gb']:.2f}",
+        f"{entry['seconds']:.1f}",
+        *map(ratio, RULES),
+    ]
 
 
 if __name__ == "__main__":

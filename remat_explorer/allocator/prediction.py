@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,10 +18,21 @@ from remat_explorer.allocator.blocks import Block
 from remat_explorer.allocator.caching import CachingAllocator
 from remat_explorer.allocator.settings import AllocatorSettings
 from remat_explorer.errors import OutOfMemoryError
+from remat_explorer.graph import Graph
 from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.plan import Compute, Free, Plan, Timeline
 from remat_explorer.quantities import format_bytes, format_share
 from remat_explorer.schedule import Schedule
+
+
+class AnyPlan(Protocol):
+    """A plan, or one that sends values: what is fetched is allocated, by a statement with ``allocates``."""
+
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def statements(self) -> tuple[Any, ...]: ...
+    def text(self, statement: Any) -> str: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,12 +82,12 @@ class AllocatorPrediction:
 
 
 def predict_allocator(
-    plan: Plan, settings: AllocatorSettings | None = None, resident: Iterable[int] | None = None
+    plan: AnyPlan, settings: AllocatorSettings | None = None, resident: Iterable[int] | None = None
 ) -> AllocatorPrediction:
     """Replay a plan on the simulated allocator.
 
     Args:
-        plan: of any graph; where it was captured does not matter.
+        plan: of any graph, wherever it was captured; or one that sends values, whose memory is in the same order.
         settings: of the allocator; those of this process unless given.
         resident: bytes of each resident tensor, in the order in which they were made; one block unless given.
 
@@ -106,7 +118,7 @@ def reserved_of(schedule: Schedule) -> int:
 
 
 @memoize_by_identity
-def _predicted(plan: Plan) -> AllocatorPrediction:
+def _predicted(plan: AnyPlan) -> AllocatorPrediction:
     return _replay(plan, AllocatorSettings.of_process(), None)
 
 
@@ -115,7 +127,7 @@ def _reserved_of(schedule: Schedule) -> int:
     return predict_allocator(Plan.of(schedule)).peak_reserved
 
 
-def _replay(plan: Plan, settings: AllocatorSettings, resident: Iterable[int] | None) -> AllocatorPrediction:
+def _replay(plan: AnyPlan, settings: AllocatorSettings, resident: Iterable[int] | None) -> AllocatorPrediction:
     graph, bytes_of = plan.graph, plan.graph.value_bytes.tolist()
     allocator = CachingAllocator(settings)
     allocate, free = allocator.allocate, allocator.free
@@ -132,7 +144,12 @@ def _replay(plan: Plan, settings: AllocatorSettings, resident: Iterable[int] | N
                 free(held.pop(statement.value))
         else:
             try:
-                highest = _compute(allocator, plan, statement, bytes_of, held)
+                if isinstance(statement, Compute):
+                    highest = _compute(allocator, plan, statement, bytes_of, held)
+                else:
+                    if getattr(statement, "allocates", False) and bytes_of[statement.value]:
+                        held[statement.value] = allocate(bytes_of[statement.value])
+                    highest = allocator.requested, allocator.allocated, allocator.highest_reserved()
             except OutOfMemoryError as error:
                 raise OutOfMemoryError(f"{plan.text(statement)!r}, statement {i}: {error}", i) from None
         during.append(highest)
@@ -146,7 +163,7 @@ def _replay(plan: Plan, settings: AllocatorSettings, resident: Iterable[int] | N
 
 
 def _compute(
-    allocator: CachingAllocator, plan: Plan, statement: Compute, bytes_of: list[int], held: dict[int, Block]
+    allocator: CachingAllocator, plan: AnyPlan, statement: Compute, bytes_of: list[int], held: dict[int, Block]
 ) -> tuple[int, int, int]:
     """Run one operation; the most bytes that are requested, allocated and reserved meanwhile."""
     way = plan.graph.operations[statement.operation].implementations[statement.implementation - 1]

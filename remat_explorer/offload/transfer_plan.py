@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -39,6 +40,7 @@ class Send:
 class Fetch:
     """Allocate a value on the device, and copy it back from the host, where the copy stays until it is dropped."""
 
+    allocates: ClassVar[bool] = True
     stage: int
     value: int
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.claims import CLAIMS, LIMIT, PROVEN, Claims, Status, relative_gap
 from remat_explorer.documents import quote, read_json, write_json
 from remat_explorer.entry_checks import Table, as_it_is, read_document, read_entry, require_arguments, require_text
 from remat_explorer.errors import ScheduleError, SolutionError
-from remat_explorer.graph import Graph
+from remat_explorer.graph import Graph, options_document, parse_options
 from remat_explorer.offload.transfer_check import check_transfers
 from remat_explorer.offload.transfer_plan import Drop, Fetch, Send, TransferPlan, TransferStatement
 from remat_explorer.offload.transfers import Transfers
@@ -21,8 +22,9 @@ from remat_explorer.quantities import format_bytes, format_overhead, format_seco
 FORMAT, VERSION = "remat-explorer/transfer-solution", 1
 _KINDS = {"free": Free, "send": Send, "fetch": Fetch, "drop": Drop}
 _NAMES: Table = {"name": require_text, "sha256": require_text}
+_MORE: Table = {"structure": require_text, "capture": parse_options}
 _FILE: Table = {
-    "graph": lambda entry, where, error: read_entry(entry, where, error, _NAMES),
+    "graph": lambda entry, where, error: read_entry(entry, where, error, _NAMES, _MORE),
     **dict.fromkeys(("transfers", "plan", "host_peak"), as_it_is),
     **CLAIMS,
     **LIMIT,
@@ -98,8 +100,8 @@ class TransferSolution:
         proven = "no bound proven" if self.gap is None else f"gap {format_share(self.gap)}"
         sends = f"sends {format_bytes(self.plan.sent_bytes)}" if self.plan.sent_bytes else "sends nothing"
         return (
-            f"strategy {one_line(self.strategy)}: {status}, overhead {format_overhead(self.overhead or 1.0)}, "
-            f"predicted peak {format_bytes(self.peak)} of {format_bytes(self.budget)}, {sends}, {proven}, "
+            f"strategy {one_line(self.strategy)}: {status}, predicted overhead {format_overhead(self.overhead or 1.0)} "
+            f"and peak {format_bytes(self.peak)} of {format_bytes(self.budget)}, {sends}, {proven}, "
             f"{format_seconds(self.seconds)}"
         )
 
@@ -109,7 +111,8 @@ class TransferSolution:
         return {
             "format": FORMAT,
             "version": VERSION,
-            "graph": {"name": self.graph.name, "sha256": self.graph.sha256},
+            "graph": {"name": self.graph.name, "sha256": self.graph.sha256, "structure": self.graph.structure}
+            | ({} if self.graph.options is None else {"capture": options_document(self.graph.options)}),
             "transfers": self.transfers.to_document(),
             "strategy": self.strategy,
             "status": str(self.status),
@@ -144,6 +147,38 @@ class TransferSolution:
             return TransferSolution.from_document(document, graph)
         except SolutionError as error:
             raise SolutionError(f"{one_line(str(path))}: {error}") from None
+
+    @staticmethod
+    def options_in(path: str | Path) -> tuple[Transfers, CaptureOptions | None] | None:
+        """The transfers of a file, and how its graph was captured, if it was; None of a file of another kind.
+
+        Raises:
+            SolutionError: if the file cannot be read, or is damaged.
+        """
+        document = read_json(path, SolutionError)
+        if not isinstance(document, dict) or document.get("format") != FORMAT:
+            return None
+        read = read_document(document, FORMAT, VERSION, SolutionError, _FILE)
+        return Transfers.from_document(read["transfers"]), read["graph"].get("capture")
+
+    @staticmethod
+    def load_plan(path: str | Path, graph: Graph) -> TransferSolution:
+        """The plan of a file, for a graph of the same structure whose costs were measured anew; as `load` otherwise.
+
+        Raises:
+            SolutionError: as `load`, or if the plan exceeds its budget with the workspace of ``graph``.
+        """
+        require_arguments(TransferSolution.load_plan, locals())
+        document = read_document(read_json(path, SolutionError), FORMAT, VERSION, SolutionError, _FILE)
+        entry = document["graph"]
+        if entry["sha256"] == graph.sha256 or entry.get("structure") != graph.structure:
+            return TransferSolution.load(path, graph)
+        transfers, claims = Transfers.from_document(document["transfers"]), Claims.of(document)
+        plan = None if document["plan"] is None else _plan(document["plan"], graph, transfers, claims.budget)
+        status = Status.UNKNOWN if plan is None else Status.FEASIBLE
+        return TransferSolution(
+            graph, transfers, claims.strategy, status, claims.budget, plan, None, claims.seconds, "", claims.limit
+        )
 
     @staticmethod
     def from_document(document: Any, graph: Graph) -> TransferSolution:

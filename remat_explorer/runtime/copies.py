@@ -41,6 +41,7 @@ from remat_explorer.quantities import exact_bytes
 HOST, DISK = TIERS = "host", "disk"
 CHUNK = 8 << 20  # bytes that are copied between two looks at whether to stop
 POLL = 0.05  # seconds between two questions whether a run is cancelled
+PATIENCE = 0.5  # seconds that a run which ends waits for a thread; the system may hold a write for ever
 AnyPlan = Plan | TransferPlan
 
 
@@ -54,6 +55,7 @@ class Tier:
 
     name: str = HOST
     folder: str | Path | None = None
+    _idle: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)  # `_Engines` of no run
 
     def __post_init__(self) -> None:
         if self.name not in TIERS:
@@ -67,7 +69,7 @@ class Tier:
             return CopyThreads(plan, self, cancelled)
         if self.name == DISK or device.type != "cuda":
             raise ExecutionError(f"tier={self.name!r} is not for a model on {device}; copies are made on CPU and CUDA")
-        return CopyStreams(plan, device)
+        return CopyStreams(plan, device, self._idle)
 
 
 def statement_text(plan: AnyPlan, place: int) -> str:
@@ -160,6 +162,15 @@ class Copies(ABC):
         self._dropped += copy.users[1:][-1:]
         self._release(copy)
 
+    def _failure(self, place: int, error: Exception, where: str, advice: str) -> ExecutionError:
+        copy, count = self.plan.statements[place], len(self.plan.statements)
+        size = 0 if isinstance(copy, Compute) else self.plan.graph.values[copy.value].bytes
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
+        return ExecutionError(
+            f"{self.plan.text(copy)!r} (statement {place + 1} of {count}) could not copy {exact_bytes(size)}{where}: "
+            f"{reason.splitlines()[0]}; the step has ended there, and its copies are removed. {advice}"
+        )
+
     @property
     def host_bytes(self) -> np.ndarray:
         """Bytes of copies on the host after each statement, by the sizes that buffers and files have had; int64."""
@@ -232,7 +243,7 @@ class CopyThreads(Copies):
             threads = [lane.thread for lane in (self._out, self._back) if lane.thread is not None]
             self._changed.notify_all()
         for thread in threads:
-            thread.join()
+            thread.join(PATIENCE)  # one that is stuck holds the memory that it copies
         self._host.clear()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -266,15 +277,8 @@ class CopyThreads(Copies):
     def _raise_if_failed(self) -> None:
         if self._failed is None:
             return
-        place, error = self._failed
-        copy, count = self.plan.statements[place], len(self.plan.statements)
-        size = 0 if isinstance(copy, Compute) else self.plan.graph.values[copy.value].bytes
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
         where = f" in {str(self._folder or self.tier.folder)!r}" if self.tier.name == DISK else ""
-        raise ExecutionError(
-            f"{self.plan.text(copy)!r} (statement {place + 1} of {count}) could not copy {exact_bytes(size)}{where}: "
-            f"{reason}; the step has ended there, and its copies are removed. {_ADVICE[self.tier.name]}"
-        )
+        raise self._failure(*self._failed, where, _ADVICE[self.tier.name])
 
     def _work(self, lane: _Lane) -> None:
         """Do the jobs of a lane, in a thread of its own."""
@@ -282,14 +286,17 @@ class CopyThreads(Copies):
             try:
                 self._run(job)
             except Exception as error:
-                with self._changed:
-                    self._failed = self._failed or (job.place, error.with_traceback(None))  # locals hold memory
-                    self._stopping = True
+                self._fail(job.place, error)
             job.storage, job.after = None, ()  # before anybody is told: whoever waited frees the memory
             with self._changed:
                 job.done = not self._stopping
                 self._give_back(job.copy)
                 self._changed.notify_all()
+
+    def _fail(self, place: int, error: Exception) -> None:
+        with self._changed:
+            self._failed = self._failed or (place, error.with_traceback(None))  # locals hold memory
+            self._stopping = True
 
     def _next(self, lane: _Lane) -> _Job | None:
         """The next job, when it may begin; None if there is none."""
@@ -359,7 +366,10 @@ class CopyThreads(Copies):
         if copy.dropped is None or copy.buffer is None or not all(job.done for job in copy.users):
             return
         if isinstance(copy.buffer, Path):
-            copy.buffer.unlink()
+            try:
+                copy.buffer.unlink()
+            except OSError as error:
+                self._fail(copy.dropped, error)
         copy.buffer = None
         self.held -= copy.size
         self.changes.append((copy.dropped, -copy.taken))
@@ -371,46 +381,107 @@ _ADVICE = {
 }
 
 
-class CopyStreams(Copies):
-    """Copies by two CUDA streams beside the one that computes, or by one for both ways; a job is an event.
+@dataclass(eq=False)
+class _Engines:
+    """Streams and pinned buffers; one run has them at a time, and the next one takes them over.
 
-    Memory is taken and freed on the stream that computes, in the order of the list. Before a value is freed, that
-    stream waits for its send: nobody else has to know, as `torch.Tensor.record_stream` would ask for, after which the
-    peak depends on time. A copy back waits for all that was computed before: its memory may have been somebody's.
-
-    Pinned buffers are made before the plan runs, since making one stops the device.
+    Making a pinned buffer stops the device, and PyTorch rounds its bytes up to a power of two.
     """
 
-    def __init__(self, plan: TransferPlan, device: torch.device) -> None:
+    device: torch.device
+    out: Any
+    back: Any
+    buffers: dict[int, list[torch.Tensor]] = field(default_factory=dict)  # free ones, by their bytes
+
+
+@dataclass(eq=False)
+class _Flight:
+    """A copy under way: what tells that it is done, and the device's memory, which it holds until somebody waits."""
+
+    done: Any
+    storage: torch.UntypedStorage | None
+
+
+class CopyStreams(Copies):
+    """Copies by two CUDA streams beside the one that computes, or by one for both ways.
+
+    Memory is taken and freed on the stream that computes, in the order of the list. Before a value is freed, that
+    stream waits for its copies: nobody else has to know, as `torch.Tensor.record_stream` would ask for, after which the
+    peak depends on time. A copy back waits for all that was computed before: its memory may have been somebody's. A
+    copy out does, too, so plans list it right behind what computes the value, or it begins later than predicted.
+
+    The host waits for nothing. Autograd's engine runs a backward pass on the stream of its forward pass, where memory
+    of both is freed. A run that nobody ends, whose backward pass is never asked for, lets that stream wait before the
+    memory of its copies is somebody else's.
+    """
+
+    _engines: _Engines | None = None
+
+    def __init__(self, plan: TransferPlan, device: torch.device, idle: list[_Engines] | None = None) -> None:
         super().__init__(plan, device)
-        self._out, self._back = self._copy_streams()
-        self._buffers: dict[int, list[torch.Tensor]] = {}  # free ones, by their bytes
+        self._idle = [] if idle is None else idle
+        self._begun_on = self._main()
+        engines = self._take_engines()
+        before, engines.buffers = engines.buffers, {}
         for place, size in buffers_of(plan):
-            try:
-                self._buffers.setdefault(size, []).append(self._new_buffer(size))
-            except RuntimeError as error:
-                statement = plan.statements[place]
-                raise ExecutionError(
-                    f"there is no pinned memory of {exact_bytes(size)} for {plan.text(statement)!r} (statement "
-                    f"{place + 1} of {len(plan.statements)}): {str(error).splitlines()[0]}; no statement has run. Give "
-                    "less host memory, as in Transfers(..., host_bytes=...)"
-                ) from None
+            kept = before.get(size)
+            engines.buffers.setdefault(size, []).append(kept.pop() if kept else self._made_before(place, size))
+        self._out, self._back, self._buffers = engines.out, engines.back, engines.buffers
+        self._engines = engines
 
     def finish(self) -> None:
         """Nothing: all that the plan reads has been waited for, and `close` waits for the rest."""
 
     def close(self) -> None:
-        for stream in (self._out, self._back):
-            stream.synchronize()  # a copy back must not write to memory that is somebody else's by then
+        engines, self._engines = self._engines, None
+        if engines is None:
+            return
+        for main in (self._begun_on, self._main()):
+            main.wait_stream(engines.out)
+            main.wait_stream(engines.back)
+        for copy in self._host.values():
+            engines.buffers[copy.size].append(copy.buffer)
         self._host.clear()
-        self._buffers.clear()
+        self._arriving.clear()
+        self._leaving.clear()
+        self._idle.append(engines)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # the process may be ending
+            self.close()
+
+    def _take_engines(self) -> _Engines:
+        try:
+            engines = self._idle.pop()
+        except IndexError:
+            return _Engines(self.device, *self._copy_streams())
+        if engines.device != self.device or (engines.out is engines.back) == self.plan.transfers.duplex:
+            return _Engines(self.device, *self._copy_streams())
+        engines.out.wait_stream(engines.back)  # which may still read the buffers
+        return engines
 
     def _copy_streams(self) -> tuple[Any, Any]:
-        out = torch.cuda.Stream(self.device)
-        return out, torch.cuda.Stream(self.device) if self.plan.transfers.duplex else out
+        """Streams of their own: PyTorch has 32, and gives them out in turns."""
+        found: list[Any] = [self._main()]
+        while len(found) < 2 + self.plan.transfers.duplex:
+            stream = torch.cuda.Stream(self.device)
+            if stream not in found:
+                found.append(stream)
+        return found[1], found[-1]
 
     def _main(self) -> Any:
         return torch.cuda.current_stream(self.device)
+
+    def _made_before(self, place: int, size: int) -> torch.Tensor:
+        try:
+            return self._new_buffer(size)
+        except RuntimeError as error:
+            statement = self.plan.statements[place]
+            raise ExecutionError(
+                f"there is no pinned memory of {exact_bytes(size)} for {self.plan.text(statement)!r} (statement "
+                f"{place + 1} of {len(self.plan.statements)}): {str(error).splitlines()[0]}; no statement has run. "
+                "Give less host memory, as in Transfers(..., host_bytes=...)"
+            ) from None
 
     def _new_buffer(self, size: int) -> torch.Tensor:
         return torch.empty(size, dtype=torch.uint8, pin_memory=True)
@@ -419,29 +490,35 @@ class CopyStreams(Copies):
         with torch.cuda.stream(stream):
             target.copy_(source, non_blocking=True)
 
-    def _copy_out(self, place: int, copy: HostCopy, storage: torch.UntypedStorage, after: Sequence[Any]) -> Any:
-        free = self._buffers.get(copy.size)
-        copy.buffer = free.pop() if free else self._new_buffer(copy.size)
+    def _fly(
+        self, place: int, stream: Any, after: Sequence[Any], copy: HostCopy, storage: torch.UntypedStorage, out: bool
+    ) -> _Flight:
+        there = torch.empty(0, dtype=torch.uint8, device=self.device).set_(storage)
+        target, source = (copy.buffer, there) if out else (there, copy.buffer)
+        try:
+            for event in (self._main().record_event(), *after):
+                stream.wait_event(event)
+            self._copy(stream, target, source)
+            return _Flight(stream.record_event(), storage)
+        except RuntimeError as error:
+            raise self._failure(place, error, "", _ADVICE[HOST]) from None
+
+    def _copy_out(self, place: int, copy: HostCopy, storage: torch.UntypedStorage, after: Sequence[_Flight]) -> _Flight:
+        free = self._buffers.setdefault(copy.size, [])
+        copy.buffer = free.pop() if free else self._made_before(place, copy.size)
         self.changes.append((place, copy.buffer.nbytes))
-        for event in (self._main().record_event(), *after):
-            self._out.wait_event(event)
-        self._copy(self._out, copy.buffer, self._bytes(storage))
-        return self._out.record_event()
+        return self._fly(place, self._out, [flight.done for flight in after], copy, storage, True)
 
-    def _copy_back(self, place: int, copy: HostCopy, storage: torch.UntypedStorage) -> Any:
-        self._back.wait_event(self._main().record_event())
-        self._copy(self._back, self._bytes(storage), copy.buffer)
-        return self._back.record_event()
+    def _copy_back(self, place: int, copy: HostCopy, storage: torch.UntypedStorage) -> _Flight:
+        return self._fly(place, self._back, (), copy, storage, False)
 
-    def _bytes(self, storage: torch.UntypedStorage) -> torch.Tensor:
-        return torch.empty(0, dtype=torch.uint8, device=self.device).set_(storage)
-
-    def _wait(self, job: Any) -> None:
-        self._main().wait_event(job)
+    def _wait(self, job: _Flight) -> None:
+        self._main().wait_event(job.done)
+        job.storage = None
 
     def _release(self, copy: HostCopy) -> None:
         self.changes.append((copy.dropped or 0, -copy.buffer.nbytes))
-        self._buffers.setdefault(copy.size, []).append(copy.buffer)
+        self._buffers[copy.size].append(copy.buffer)
 
 
 def buffers_of(plan: TransferPlan) -> list[tuple[int, int]]:

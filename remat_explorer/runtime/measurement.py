@@ -20,7 +20,6 @@ import numpy as np
 from remat_explorer.allocator import AllocatorPrediction, predict_allocator
 from remat_explorer.capture import AllocatorBytes
 from remat_explorer.documents import write_json
-from remat_explorer.errors import ExecutionError
 from remat_explorer.offload import TransferPlan, TransferTimeline
 from remat_explorer.offsets import predict_pool
 from remat_explorer.plan import Compute, Timeline
@@ -74,12 +73,7 @@ class Measurement:
 
     @cached_property
     def predicted_allocator(self) -> AllocatorPrediction:
-        """What PyTorch's allocator on a GPU would take for the plan alone, on whatever device it was measured.
-
-        An ExecutionError of a plan that sends values.
-        """
-        if isinstance(self.plan, TransferPlan):
-            raise ExecutionError("what PyTorch's allocator takes is not predicted for a plan that sends values")
+        """What PyTorch's allocator on a GPU would take for the plan alone, on whatever device it was measured."""
         return predict_allocator(self.plan, resident=self.resident_tensors)
 
     @property
@@ -199,15 +193,18 @@ class Measurement:
         }
 
     def _predicted_document(self) -> dict[str, Any]:
-        """What a GPU would take for the plan."""
-        if isinstance(self.plan, TransferPlan):
-            return {}
+        """What a GPU would take for the plan; a pool of one block is not for one that sends values."""
         found = self.predicted_allocator
+        pool = (
+            {}
+            if isinstance(self.plan, TransferPlan)
+            else {"predicted_pool_on_gpu": predict_pool(self.plan).to_document()}
+        )
         return {
             "predicted_allocated_on_gpu": found.peak_allocated,
             "predicted_reserved_on_gpu": found.peak_reserved,
             "predicted_fragmentation_on_gpu": found.fragmentation,
-            "predicted_pool_on_gpu": predict_pool(self.plan).to_document(),
+            **pool,
         }
 
     def _allocator_document(self) -> dict[str, int | None]:
@@ -242,8 +239,9 @@ class Measurement:
             ]
         if self.missing:
             lines.append(f"not compared: {self.missing}")
+        lines.append(f"{self.predicted_allocator} (predicted)")
         if not isinstance(self.plan, TransferPlan):
-            lines += [f"{self.predicted_allocator} (predicted)", f"{predict_pool(self.plan)} (predicted)"]
+            lines.append(f"{predict_pool(self.plan)} (predicted)")
         if self.allocator:
             lines += [
                 f"CUDA, beside the budget: {self.allocator.plan}",

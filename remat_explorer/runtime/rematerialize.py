@@ -190,7 +190,12 @@ def _transfers_of(
     offload: str | float | Transfers | None, solution: Any, strategy: str, retain_graph: bool, budget_means: str
 ) -> Transfers | None:
     """The transfers that are asked for, or those of a given solution, where everything else goes with them."""
-    if offload is None and not isinstance(solution, TransferSolution):
+    given_transfers = None
+    if isinstance(solution, TransferSolution):
+        given_transfers = solution.transfers
+    elif isinstance(solution, str | Path) and (sending := TransferSolution.options_in(solution)):
+        given_transfers = sending[0]
+    if offload is None and given_transfers is None:
         if strategy in TRANSFER_STRATEGIES:
             raise ArgumentError(f'strategy={strategy!r} needs a bandwidth; give one, such as offload="25 GB/s"')
         return None
@@ -205,8 +210,8 @@ def _transfers_of(
     ):
         if given:
             raise ArgumentError(f"{name} is not for plans that send values; leave it or offload=... out")
-    if isinstance(solution, TransferSolution):
-        return solution.transfers
+    if given_transfers is not None:
+        return given_transfers
     try:
         if isinstance(offload, bool) or not isinstance(offload, str | float | int | Transfers):
             raise QuantityError("")

@@ -125,14 +125,23 @@ class StepPlanner:
         """How the graph must be captured for its structure to be that of a given solution."""
         given = self.solution
         if given is not None:
-            options = given.graph.options if isinstance(given, AnySolution) else capture_options_of(given)
+            if isinstance(given, AnySolution):
+                options = given.graph.options
+            else:
+                sending = TransferSolution.options_in(given)
+                options = sending[1] if sending else capture_options_of(given)
             if options is not None:
                 return options
         return CaptureOptions(optimizer=self.optimizer)
 
     def _checked_solution(self, graph: Graph, solution: AnySolution | str | Path) -> AnySolution:
         if isinstance(solution, TransferSolution):
+            if solution.graph.structure != graph.structure:
+                name = solution.graph.name
+                raise SolutionError(f"this plan is for another graph, {name!r}, than the one given, {graph.name!r}")
             return solution if solution.plan is None else transfers_on(graph, solution)
+        if self.transfers is not None and not isinstance(solution, Solution):
+            return TransferSolution.load_plan(solution, graph)
         found = solution.on(graph) if isinstance(solution, Solution) else Solution.load_schedule(solution, graph)
         if self.budget_means == RESERVED and found.schedule and reserved_of(found.schedule) > found.budget:
             raise SolutionError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -19,8 +20,8 @@ from remat_explorer.runtime.oom_errors import explain_oom
 from remat_explorer.runtime.output_guard import OutputGuard
 from remat_explorer.runtime.random_state import generator_state, set_generator_state
 from remat_explorer.runtime.retain_graph import graph_is_retained
-from remat_explorer.runtime.strided_gradients import share_memory
 
+EXCHANGED = 1 << 20  # bytes of a buffer that are exchanged at a time, unless a row has more
 _RAN = (
     "this backward pass ran already, and what it needs is freed; call the model again. A plan runs once, unless "
     "rematerialize(..., retain_graph=True) has planned for backward(retain_graph=True)"
@@ -191,21 +192,29 @@ class TrainingRun:
             raise
 
     def _write_buffers(self, results: list[torch.Tensor]) -> None:
-        """Write the new contents; old ones that the backward pass reads take the place of the new, which stays."""
+        """Write the new contents; old ones that are needed take the place of the new, which stays: as values of the
+        plan, but for counts of steps, which are 8 B each.
+        """
         nodes = {entry.name: entry.node for entry in self.code.program.inputs if entry.kind == "buffer"}
+        held: Counter[int | None] | None = None
         for result, new in zip(self.code.forward_results, results, strict=True):
             if result.kind != "buffer":
                 continue
             buffer, node = self.model.get_buffer(result.name), nodes[result.name]
-            old = buffer.clone() if node in self.code.backward_residents else None
-            before = None if self._copies is None else buffer.clone()
-            buffer.copy_(new)
-            if before is not None:
-                self._before.append((buffer, before, buffer._version))
-            if old is not None and not any(share_memory(new, tensor) for tensor in self._saved):
-                new.copy_(old)
-                old = new  # in memory in any case, so that the copy can go
-            if old is not None:
+            if self._copies is None and node not in self.code.backward_residents:
+                buffer.copy_(new)
+                continue
+            if held is None:
+                held = Counter(map(_memory_of, (*results, *self._saved, *self._residents.values())))
+            if not new.is_contiguous() or held[_memory_of(new)] > 1:
+                old = buffer.clone()
+                buffer.copy_(new)
+            else:  # it is in memory in any case
+                _exchange(buffer, new)
+                old = new
+            if self._copies is not None:
+                self._before.append((buffer, old, buffer._version))
+            if node in self.code.backward_residents:
                 self._residents[node] = old
 
     def _require_unchanged(self, read: frozenset[Node]) -> None:
@@ -313,6 +322,21 @@ def train(
 
 def _is_batched(tangent: torch.Tensor) -> bool:
     return "Batched" in str(torch._C._dispatch_keys(tangent))  # of both kinds of vmap
+
+
+def _memory_of(entry: Any) -> int | None:
+    """Where the storage of a tensor begins."""
+    return entry.untyped_storage().data_ptr() if isinstance(entry, torch.Tensor) else None
+
+
+def _exchange(one: torch.Tensor, other: torch.Tensor) -> None:
+    """Exchange the contents of two tensors of one shape, a part at a time."""
+    rows = max(1, EXCHANGED * len(one) // max(1, one.nbytes)) if one.dim() else 1
+    parts = zip(one.split(rows), other.split(rows), strict=True) if one.dim() else [(one, other)]
+    for mine, yours in parts:
+        kept = mine.clone()
+        mine.copy_(yours)
+        yours.copy_(kept)
 
 
 def _link(run: TrainingRun) -> torch.Tensor:

@@ -45,6 +45,8 @@ class TransferStrategy(NamedTuple):
 TRANSFER_STRATEGIES: dict[str, TransferStrategy] = {
     "offload": TransferStrategy("keep, compute again, or send to the host: an anytime search with a bound", True),
     "offload-only": TransferStrategy("keep or send to the host, and compute everything once: the same search", False),
+    "torchtitan-offload": TransferStrategy("torchtitan's planner: layers keep, compute again and send in shares", True),
+    "offload-layer-inputs": TransferStrategy("checkpoints around layers, and every n-th layer's input is sent", True),
 }
 INTERRUPTION = "an interruption"
 MOST_COMPUTATIONS = 300_000  # of a schedule that a search makes: its plan takes seconds and some 100 MB

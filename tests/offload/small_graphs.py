@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -71,6 +72,58 @@ def plan_of(graph: Graph, transfers: Transfers, words: list[str]) -> TransferPla
     statements += [Free(stage, v) for v in sorted(held) if not graph.persistent[v]]
     statements += [Drop(stage, v) for v in sorted(host)]
     return TransferPlan(graph, transfers, tuple(statements))
+
+
+def drawn_graph(seed: int, n: int = 9) -> Graph:
+    """A small graph with several outputs, persistent values and workspace."""
+    draw = random.Random(seed)
+    values: list[Value] = []
+    operations = []
+    for k in range(n):
+        recent = list(range(max(0, len(values) - 6), len(values)))
+        reads = sorted(draw.sample(recent, min(len(recent), draw.choice((1, 1, 2, 3)))))
+        writes = list(range(len(values), len(values) + draw.choice((1, 1, 2))))
+        values += [Value(f"v{v}", draw.randint(1, 4), draw.random() < 0.1) for v in writes]
+        operations.append(operation(f"o{k}", "forward", reads, writes, draw.randint(1, 8), draw.choice((0, 0, 1))))
+    return Graph(f"drawn{seed}", tuple(values), tuple(operations), draw.choice((0, 3)))
+
+
+def drawn_instances() -> list[Instance]:
+    """200 more, of the graphs of `single_output_graph`, with optima of an exhaustive search outside of this project."""
+    document = json.loads((Path(__file__).parents[1] / "data" / "offload_drawn_optima.json").read_text())
+    return [
+        Instance(
+            single_output_graph(seed),
+            Transfers(rate, rate, latency, room, duplex),
+            budget,
+            makespan,
+            timeout=False,
+            peak=None,
+            host_peak=None,
+            letters="",
+            any_order=False,
+        )
+        for seed, budget, rate, latency, duplex, room, makespan in document["instances"]
+    ]
+
+
+def single_output_graph(seed: int) -> Graph:
+    """Five to seven operations with one output each."""
+    draw = random.Random(1000 + seed)
+    values: list[Value] = []
+    operations = []
+    for k in range(draw.randint(5, 7)):
+        recent = list(range(max(0, k - 4), k))
+        reads = sorted(draw.sample(recent, min(len(recent), draw.choice((1, 1, 2)))))
+        cost, size, workspace, persistent = (
+            draw.randint(1, 5),
+            draw.randint(1, 4),
+            draw.choice((0, 0, 1)),
+            draw.random(),
+        )
+        values.append(Value(f"v{k}", size, persistent < 0.15))
+        operations.append(operation(f"o{k}", "forward", reads, [k], cost, workspace))
+    return Graph(f"single{seed}", tuple(values), tuple(operations))
 
 
 def _number(text: str) -> float:

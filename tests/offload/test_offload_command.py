@@ -28,7 +28,7 @@ def test_a_plan_is_printed_in_words_and_its_file_is_read_again(
     assert solution.plan is not None
     assert check_transfers(solution.plan, 4, 9.0, 9.0).peak <= 4
     first, makespan, size, how, written = out.splitlines()
-    assert first.startswith("strategy offload: proven optimal, overhead +0.0 %, predicted peak 4 B of 4 B, sends ")
+    assert first.startswith("strategy offload: proven optimal, predicted overhead +0.0 % and peak 4 B of 4 B, sends ")
     assert makespan == "makespan 9, lower bound 9, of which 0 waits for copies"
     assert size == f"peak 4 B, sent {solution.plan.sent_bytes} B, on the host at most {solution.host_peak} B"
     assert how == "times are predicted, for 1 B/s out and back; nothing was measured"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 import threading
 import time
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.errors import SolverError, UnknownNameError
-from remat_explorer.graph import Graph, Value, operation
+from remat_explorer.graph import Graph
 from remat_explorer.offload import TransferPlan, Transfers, TransferSolution, check_transfers
 from remat_explorer.plan import Plan
 from remat_explorer.solvers import largest_operation
@@ -24,7 +23,7 @@ from remat_explorer.solvers.offload.half_stages import half_stage_bound
 from remat_explorer.solvers.offload.transfer_moments import transfer_moments_bound
 from remat_explorer.solvers.search.renewal_search import Renewals
 from remat_explorer.solvers.search.renewals import Copies, one_by_one
-from tests.offload.small_graphs import Instance, instances
+from tests.offload.small_graphs import Instance, drawn_graph, instances
 
 DATA = Path(__file__).parents[1] / "data"
 REFERENCE = instances()
@@ -80,20 +79,6 @@ def test_without_bandwidth_the_answer_is_that_of_optimal() -> None:
             assert solution.plan is not None
             assert plain.plan is not None
             assert solution.plan.statements == plain.plan.statements
-
-
-def drawn_graph(seed: int, n: int = 9) -> Graph:
-    """A small graph with several outputs, persistent values and workspace."""
-    draw = random.Random(seed)
-    values: list[Value] = []
-    operations = []
-    for k in range(n):
-        recent = list(range(max(0, len(values) - 6), len(values)))
-        reads = sorted(draw.sample(recent, min(len(recent), draw.choice((1, 1, 2, 3)))))
-        writes = list(range(len(values), len(values) + draw.choice((1, 1, 2))))
-        values += [Value(f"v{v}", draw.randint(1, 4), draw.random() < 0.1) for v in writes]
-        operations.append(operation(f"o{k}", "forward", reads, writes, draw.randint(1, 8), draw.choice((0, 0, 1))))
-    return Graph(f"drawn{seed}", tuple(values), tuple(operations), draw.choice((0, 3)))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -174,6 +159,19 @@ def test_the_plan_of_a_network_is_checked_and_better_than_recomputation_alone() 
     assert checked.peak == solution.peak
 
 
+@pytest.mark.parametrize(("strategy", "budget"), [("torchtitan-offload", "63%"), ("offload-layer-inputs", "26.5%")])
+def test_the_rules_of_others_are_plans_that_send_and_are_no_faster_than_the_bound(strategy: str, budget: str) -> None:
+    graph = Graph.load(DATA / "captured" / "gpt2.json")
+    solution = rx.solve(graph, budget, strategy, transfers=Transfers(25e9, 25e9, 1e-5))
+    assert solution.plan is not None
+    assert solution.plan.sent_bytes > 1e8
+    assert solution.plan.computing > graph.total_cost  # some layers run twice, too
+    assert solution.lower_bound == graph.total_cost
+    check_transfers(solution.plan, solution.budget, solution.cost)
+    without = rx.solve(graph, budget, strategy, transfers=Transfers(0, 0))
+    assert without.plan is None or without.plan.sent_bytes == 0
+
+
 def test_a_cancelled_search_ends_within_a_second_with_what_it_has() -> None:
     graph = Graph.load(DATA / "captured" / "unet.json")
     stop = threading.Event()
@@ -211,6 +209,16 @@ def test_what_is_asked_wrongly_says_what_to_do() -> None:
         rx.solve(graph, 4, "optimal", transfers=Transfers(1, 1))
     with pytest.raises(SolverError, match="does not take slots"):
         rx.solve(graph, 4, "offload", transfers=Transfers(1, 1), slots=3)
+
+
+def test_no_kept_answer_of_the_one_problem_is_given_for_the_other() -> None:
+    graph, transfers = rx.linear(6), Transfers(1, 1)
+    for _ in range(2):
+        assert rx.solve(graph, 4, cache=True).cost == rx.solve(graph, 4).cost
+        sent = rx.solve(graph, 4, "offload", transfers=transfers, cache=True)
+        less = rx.solve(graph, 4, "offload", transfers=Transfers(0.25, 0.25), cache=True)
+        assert (sent.transfers, less.transfers) == (transfers, Transfers(0.25, 0.25))
+        assert sent.cost < less.cost
 
 
 def test_a_budget_below_the_largest_operation_is_infeasible() -> None:

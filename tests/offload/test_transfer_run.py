@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import tempfile
-import threading
 from collections import Counter
 from functools import cache
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 import remat_explorer as rx
-from remat_explorer.errors import ArgumentError, ExecutionError, QuantityError
+from remat_explorer.errors import ArgumentError, QuantityError
 from remat_explorer.offload import TransferSolution
-from remat_explorer.runtime.copies import CopyThreads, Tier
+from remat_explorer.runtime.copies import Tier
 from remat_explorer.runtime.measurement import TransferMeasurement
 from tests.offload.transfer_runs import (
     Late,
@@ -95,67 +90,6 @@ def test_a_measurement_is_equal_and_exact_on_both_sides(net, solution) -> None:
     assert found.equal
     assert (found.peak, found.host_peak) == (solution.peak, solution.host_peak)
     assert "predicted" in str(found)
-
-
-def no_folders() -> bool:
-    return not [name for name in os.listdir(tempfile.gettempdir()) if name.startswith("remat_explorer-")]
-
-
-def fails(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
-    real = CopyThreads._copy_file
-    calls = iter(range(10**6))
-
-    def write(self, path, there, out) -> None:
-        if out and next(calls) >= after:
-            path.write_bytes(b"half")
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        real(self, path, there, out)
-
-    monkeypatch.setattr(CopyThreads, "_copy_file", write)
-
-
-def test_a_full_disk_ends_the_step_with_its_statement_and_leaves_nothing(net, solution, monkeypatch) -> None:
-    model, x = net
-    made = rx.rematerialize(model, (x,), solution=solution, loss=torch.sum, tier="disk")
-    before = [*map(torch.clone, model.buffers())], torch.get_rng_state()
-    with monkeypatch.context() as patch:
-        fails(patch, 0)
-        with pytest.raises(ExecutionError, match=r"'send .*' \(statement \d+ of \d+\) could not copy .*No space left"):
-            made(x).backward()
-    assert all(map(torch.equal, before[0], model.buffers()))
-    assert torch.equal(before[1], torch.get_rng_state())
-    assert all(parameter.grad is None for parameter in model.parameters())
-    assert no_folders()
-    assert not [one for one in threading.enumerate() if one.name == "remat_explorer copy"]
-    made(x).backward()
-    assert no_folders()
-    model.zero_grad(set_to_none=True)
-
-
-def test_a_folder_that_is_none_is_named(net, solution, tmp_path: Path) -> None:
-    model, x = net
-    made = rx.rematerialize(model, (x,), solution=solution, loss=torch.sum, tier="disk", folder=tmp_path / "none")
-    with pytest.raises(ExecutionError, match="none'"):
-        made(x)
-
-
-def test_a_cancelled_run_ends_though_its_copy_does_not(net, solution) -> None:
-    model, x = net
-    stop = threading.Event()
-    threading.Timer(1.0, stop.set).start()
-
-    class Stuck(CopyThreads):
-        def _run(self, job) -> None:
-            while not self._stopping:
-                threading.Event().wait(0.01)
-
-    exactness = Exactness(model, (x,), loss=torch.sum)
-    from remat_explorer.runtime.interpreter import Interpreter
-
-    run = Interpreter(solution.plan, exactness.program, torch.device("cpu"), Opening(make=Stuck))
-    with pytest.raises(ExecutionError, match="cancelled"):
-        run.run(exactness.program.bind(model, exactness.tensors), cancelled=stop.is_set)
-    assert not [one for one in threading.enumerate() if one.name == "remat_explorer copy"]
 
 
 @pytest.mark.parametrize("wrong", ["fast", True, [1], -1, "3 GB"])

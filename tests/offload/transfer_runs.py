@@ -35,10 +35,11 @@ NAN = 0xFF  # of every byte: no number in any floating-point type
 LATENESS = 0.0005  # seconds that a delayed copy is late, at most
 
 
-def random_plan(graph: Graph, seed: int, odd: bool = True, costs: bool = True) -> TransferPlan:
+def random_plan(graph: Graph, seed: int, odd: bool = True, costs: bool = True, late: bool = True) -> TransferPlan:
     """A legal plan that recomputes at random and sends at random, with frees late by a clock of random speeds.
 
-    ``odd`` plans also fetch what nobody reads, send a value a second time, and drop copies early.
+    ``odd`` plans also fetch what nobody reads, send a value a second time, and drop copies early. Sends stand right
+    behind what computes their values, unless ``late``.
     """
     draw = np.random.default_rng(seed)
     schedule = random_schedule(graph, seed, float(draw.choice([0.0, 0.3, 0.6])), 0.02)
@@ -51,7 +52,7 @@ def random_plan(graph: Graph, seed: int, odd: bool = True, costs: bool = True) -
     size = max(1, int(np.mean([v.bytes for v in graph.values])))
     rate = lambda: size * float(draw.choice([0.3, 1.0, 4.0, 1e6]))  # noqa: E731
     transfers = Transfers(rate(), rate(), float(draw.choice([0.0, 0.1])), duplex=bool(draw.random() < 0.6))
-    plan = TransferPlan.from_events(graph, transfers, _events(graph, sequence, draw))
+    plan = TransferPlan.from_events(graph, transfers, _events(graph, sequence, draw, late))
     statements = list(plan.statements)
     if odd:
         _drop_early(statements, draw)
@@ -60,7 +61,7 @@ def random_plan(graph: Graph, seed: int, odd: bool = True, costs: bool = True) -
     return check_transfers(replace(plan, statements=tuple(statements))).plan
 
 
-def _events(graph: Graph, sequence: list[tuple[int, int]], draw: np.random.Generator) -> list[Event]:
+def _events(graph: Graph, sequence: list[tuple[int, int]], draw: np.random.Generator, late: bool) -> list[Event]:
     uses: dict[int, list[list[int]]] = defaultdict(list)  # of each version: where it is made, and read
     for i, (_, k) in enumerate(sequence):
         for v in graph.inputs(k):
@@ -77,7 +78,7 @@ def _events(graph: Graph, sequence: list[tuple[int, int]], draw: np.random.Gener
                 if b - a < 2 or draw.random() < 0.3:
                     continue
                 if not sent:
-                    at = int(draw.integers(version[0], b))
+                    at = int(draw.integers(version[0], b)) if late else version[0]
                     behind[at].append((0.0, "send", v))
                     sent, a = True, max(a, at)
                 behind[int(draw.integers(a, b))].append((draw.random() + 1, "fetch", v))
@@ -299,14 +300,14 @@ def waits_left_out(exactness: Exactness, plan: TransferPlan, most: int | None = 
 def outcome(exactness: Exactness, plan: TransferPlan, tier: Tier, generated: bool = False) -> Comparison:
     """A run, interpreted or by generated code, compared with plain PyTorch."""
     make = generate if generated else Interpreter
-    step = make(plan, exactness.program, CPU, tier)
+    step = make(plan, exactness.program, exactness.device, tier)
     final = exactness._from_seed(lambda: step.run(exactness.program.bind(exactness.model, exactness.tensors)))
     return compare(final, exactness.reference, exactness.initial)
 
 
 def trained(exactness: Exactness, plan: TransferPlan, tier: Tier) -> Comparison:
     """A training step by autograd, compared with plain PyTorch."""
-    halves = ForwardBackward.of(plan, exactness.program, CPU, tier=tier)
+    halves = ForwardBackward.of(plan, exactness.program, exactness.device, tier=tier)
     run = partial(train, halves, exactness.model, exactness.tensors, exactness.leaves)
     final = exactness._from_seed(lambda: exactness._trained(run()))
     return compare(final, exactness.reference, exactness.initial)
@@ -314,9 +315,10 @@ def trained(exactness: Exactness, plan: TransferPlan, tier: Tier) -> Comparison:
 
 def readings(exactness: Exactness, plan: TransferPlan, tier: Tier) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Measured bytes of a run: on the device during and after each statement, without workspace; on the host after."""
-    meter, registers = memory_meter(CPU), exactness.program.bind(exactness.model, exactness.tensors)
-    with torch.random.fork_rng(), meter, open_copies(tier, plan, CPU) as copies:
-        Interpreter(plan, exactness.program, CPU).run(registers, meter.section, copies=copies)
+    device = exactness.device
+    meter, registers = memory_meter(device), exactness.program.bind(exactness.model, exactness.tensors)
+    with torch.random.fork_rng(), meter, open_copies(tier, plan, device) as copies:
+        Interpreter(plan, exactness.program, device).run(registers, meter.section, copies=copies)
     assert copies is not None
     resident = plan.graph.resident_bytes
     during, after = ([getattr(one, name) + resident for one in meter.readings] for name in ("highest", "after"))

@@ -24,15 +24,18 @@ Source: torch/utils/checkpoint.py (torch 2.13), `checkpoint` and `create_selecti
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
+from remat_explorer.errors import ScheduleError
 from remat_explorer.graph import Graph
 from remat_explorer.graph.repeated_blocks import repeated_blocks
 from remat_explorer.memoize import memoize_by_identity
+from remat_explorer.offload import Event, TransferPlan, Transfers
 from remat_explorer.schedule import Computations, Schedule
 from remat_explorer.solvers.base import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
@@ -225,3 +228,56 @@ def region_candidates(graph: Graph, settings: Iterable[tuple[str, Sequence[Regio
         if schedule.sequence not in seen:
             seen.add(schedule.sequence)
             yield Candidate(schedule, label)
+
+
+def plan_with_sends(
+    schedule: Schedule, transfers: Transfers, budget: int, away: Mapping[int, int]
+) -> TransferPlan | None:
+    """The plan of a schedule that also sends values: at once, and back before the backward operation of each.
+
+    ``away`` has the operation before which a value shall be on its way back, at the latest where it is read. What the
+    schedule computes again, or the backward pass does not read, is not sent. None if the host has no room.
+
+    >>> from remat_explorer.instances import linear
+    >>> graph = linear(3)
+    >>> plan = plan_with_sends(checkpoint_all(graph), Transfers(1.0, 1.0), 4, {0: 4, 1: 4})
+    >>> plan.sent_bytes, plan.peak, plan.makespan
+    (2, 4, 7.0)
+    """
+    graph, sequence = schedule.graph, [(t, k) for t, k, _ in schedule.sequence]
+    begins = next((i for i, (_, k) in enumerate(sequence) if graph.is_backward[k]), len(sequence))
+    place: dict[int, int] = {}
+    uses: dict[int, list[int]] = {v: [] for v in away}
+    for i, (_, k) in enumerate(sequence):
+        place.setdefault(k, i)
+        for v in uses.keys() & graph.inputs(k):
+            uses[v].append(i)
+    fetches: dict[int, list[int]] = {}
+    sent: set[int] = set()
+    runs = Counter(k for _, k in sequence)
+    for v, before in away.items():
+        later = [i for i in uses[v] if i >= begins]
+        last = max([place[int(graph.producer[v])], *(i for i in uses[v] if i < begins)])
+        if later and runs[int(graph.producer[v])] == 1 and transfers.possible and later[0] > last + 1:
+            fetches.setdefault(max(last + 1, begins, min(later[0], place[before])), []).append(v)
+            sent.add(v)
+    events: list[Event] = []
+    for i, (t, k) in enumerate(sequence):
+        events += [("fetch", t, v) for v in fetches.get(i, ())]
+        events.append(("compute", t, k))
+        events += [("send", t, v) for v in graph.outputs(k) if v in sent]
+    try:
+        return TransferPlan.from_events(graph, transfers, events, budget)
+    except ScheduleError:
+        return None
+
+
+def first_backward_reads(graph: Graph, layers: Sequence[Layer]) -> list[int]:
+    """Where the backward pass of each layer begins; the last operation for one that it does not read."""
+    return [
+        min(
+            (k for o in layer.operations for v in graph.outputs(o) for k in graph.readers[v] if graph.is_backward[k]),
+            default=graph.n - 1,
+        )
+        for layer in layers
+    ]

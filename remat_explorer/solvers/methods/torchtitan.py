@@ -7,32 +7,41 @@ greedy one those first that take longest per byte to compute again, the knapsack
 Layers that are alike are solved once. What is random is never computed again.
 
 Written from the descriptions of torchtitan's pull requests 3975 (two integer programs) and 4636 (a linear program, then
-greedy), both open in September 2026. What differs: nothing is moved to the host's memory, so that a value is either
-kept or computed again; costs and bytes are those of our graph; and what one operation writes is kept or dropped as a
-whole. As there, an operation runs again by itself right before it is needed, with what it needs, and then its values
-stay; and the programs know nothing of the values that only recomputation needs.
+greedy), both open in September 2026. What differs: only `three_way_plans` move anything to the host's memory, else a
+value is kept or computed again; costs and bytes are those of our graph; and what one operation writes is kept or
+dropped as a whole. As there, an operation runs again by itself right before it is needed, with what it needs, and then
+its values stay; and the programs know nothing of the values that only recomputation needs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
 from remat_explorer.errors import SolverError, shown
 from remat_explorer.graph import Graph, is_random
+from remat_explorer.offload import TransferPlan, Transfers
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Limits, checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.method import BackgroundSweep, Candidate, Knob, Method, Support, cheapest_within
-from remat_explorer.solvers.methods.regions import Layer, Region, dropped_values, layers_of, needed_values
+from remat_explorer.solvers.methods.regions import (
+    Layer,
+    Region,
+    dropped_values,
+    layers_of,
+    needed_values,
+    plan_with_sends,
+)
 from remat_explorer.solvers.methods.simple_rules import knapsack
 from remat_explorer.solvers.methods.static_policy import schedule_of
 from remat_explorer.solvers.milp import Milp
 
 SHARES = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5, 0.45, 0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1)
+NEARLY = (1.0, 0.99, 0.98, 0.97, 0.96)  # shares of a budget that the programs are told, which do not count everything
 SLACK = 1e-9  # share of a layer's bytes that the linear program's tolerance may take
 
 Choose = Callable[[Sequence[int], Sequence[float], float], set[int]]
@@ -115,6 +124,38 @@ class TwoLevels:
             return [0.0] * len(self.layers)
         return [1.0 - min(1.0, max(0.0, float(outcome.values[column]))) for column in dropped]
 
+    def shares(self, budget: float, transfers: Transfers) -> list[tuple[float, float]]:
+        """The outer program with a third choice: what each layer computes again, and what it sends."""
+        graph, layers = self.graph, self.layers
+        unit = float(max(1, max((sum(layer.sizes) for layer in layers), default=1)))
+        cost = max((sum(layer.costs) for layer in layers), default=1.0) or 1.0
+        sizes = [sum(layer.sizes) / unit for layer in layers]
+        program = Milp(relaxed=True)
+        again = [program.column(sum(layer.costs) / cost) for layer in layers]
+        sent = [program.column(upper=float(transfers.possible)) for _ in layers]
+        for one, other in zip(again, sent, strict=True):
+            program.row([one, other], [1.0, 1.0], "<", 1.0)
+        for to_come, held in self.positions:
+            if held > budget:
+                columns = [column for i in to_come for column in (again[i], sent[i])]
+                program.row(columns, [sizes[i] for i in to_come for _ in range(2)], ">", (held - budget) / unit)
+        if transfers.possible:
+            done = np.concatenate([[0.0], np.cumsum(graph.costs)])
+            turn = int(np.argmax(graph.is_backward))
+            for i, layer in enumerate(layers):
+                forward = float(done[turn] - done[layer.region.operations[0]])
+                backward = float(done[layer.begins] - done[turn])
+                for seconds, rate in ((forward, transfers.out), (backward, transfers.back)):
+                    if np.isfinite(rate):
+                        program.row(sent[i:], sizes[i:], "<", seconds * rate / unit)
+            if transfers.host_bytes is not None:
+                program.row(sent, sizes, "<", transfers.host_bytes / unit)
+        outcome = program.solve()
+        if outcome.values is None:
+            return [(1.0, 0.0)] * len(layers)
+        part = [min(1.0, max(0.0, float(value))) for value in outcome.values]
+        return [(part[one], part[other]) for one, other in zip(again, sent, strict=True)]
+
     def recomputed(self, layer: _LayerChoices, kept_share: float) -> set[int]:
         """The inner choice: the operations of a layer whose saved values are dropped."""
         room = int(kept_share * sum(layer.sizes) * (1 + SLACK))
@@ -132,7 +173,7 @@ class TwoLevels:
             for v in dropped_values(graph, layer.region):
                 k = int(graph.producer[v])
                 kept[v] = is_random(graph.operations[k]) or (v in needed and k not in again)
-        return schedule_of(graph, lambda t, held: np.ones_like(kept) if graph.is_backward[t] else kept)
+        return schedule_of(graph, partial(_kept_until_backward, graph, kept))
 
 
 def _memory_shares(graph: Graph) -> tuple[float, ...]:
@@ -161,6 +202,48 @@ def two_level_candidates(
         if schedule.sequence not in seen:
             seen.add(schedule.sequence)
             yield Candidate(schedule, f"memory_budget={share:.3g}")
+
+
+def three_way_plans(graph: Graph, budget: int, transfers: Transfers) -> Iterator[TransferPlan]:
+    """The plans of pull request 4636 as it is described, in which a layer also sends a share of its bytes.
+
+    The outer program prices what is sent at nothing, as far as the copies of a layer and all behind it fit into the
+    time of their passes. Of what a layer does not keep, it sends the largest first; they come back while the layer
+    behind is differentiated. It is told the budget, and then less and less.
+    """
+    levels, peak = TwoLevels(graph, greedy_choice), checkpoint_all_peak(graph)
+    share = min(1.0, budget / max(1, peak))
+    for told in (*(share * near for near in NEARLY), *(one for one in SHARES if one < share)):
+        kept, away = np.ones(len(graph.values), dtype=bool), dict[int, int]()
+        behind = [*(layer.begins for layer in levels.layers[1:]), graph.n - 1]
+        shares = levels.shares(told * peak, transfers)
+        for layer, (again, sent), before in zip(levels.layers, shares, behind, strict=True):
+            drops = levels.recomputed(layer, max(0.0, 1.0 - again - sent))
+            leaving = _largest(layer, drops, sent * sum(layer.sizes) * (1 + SLACK))
+            needed = set(needed_values(graph, layer.region))
+            for v in dropped_values(graph, layer.region):
+                k = int(graph.producer[v])
+                kept[v] = is_random(graph.operations[k]) or (v in needed and k not in drops - leaving)
+                if v in needed and k in leaving:
+                    away[v] = before
+        schedule = schedule_of(graph, partial(_kept_until_backward, graph, kept))
+        plan = plan_with_sends(schedule, transfers, budget, away)
+        if plan is not None:
+            yield plan
+
+
+def _largest(layer: _LayerChoices, among: set[int], room: float) -> set[int]:
+    """Of some operations of a layer those with most bytes first, as far as they fit."""
+    chosen: set[int] = set()
+    for size, k in sorted(zip(layer.sizes, layer.operations, strict=True), reverse=True):
+        if k in among and size <= room:
+            chosen.add(k)
+            room -= size
+    return chosen
+
+
+def _kept_until_backward(graph: Graph, kept: np.ndarray, t: int, held: np.ndarray) -> np.ndarray:
+    return np.ones_like(kept) if graph.is_backward[t] else kept
 
 
 def _share(given: float) -> float:

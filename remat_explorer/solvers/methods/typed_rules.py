@@ -17,10 +17,21 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from remat_explorer.errors import SolverError, shown
 from remat_explorer.graph import Graph, is_any_product, is_fused_attention, is_product, is_softmax
+from remat_explorer.offload import TransferPlan, Transfers
 from remat_explorer.solvers.method import BackgroundSweep, Candidate, Knob, Method, Support, within_budget
-from remat_explorer.solvers.methods.regions import Layer, Region, layers_of, region_candidates
+from remat_explorer.solvers.methods.regions import (
+    Layer,
+    Region,
+    first_backward_reads,
+    layers_of,
+    plan_with_sends,
+    region_candidates,
+    region_schedule,
+)
 
 _ATTENTION = re.compile(r"attn|attention", re.IGNORECASE)
 
@@ -111,6 +122,26 @@ def first_layers(graph: Graph, recompute_num_layers: int | None = None) -> Itera
     return region_candidates(
         graph, ((f"recompute_num_layers={n}", [Region(layer.operations) for layer in layers[:n]]) for n in counts)
     )
+
+
+def send_layer_inputs(graph: Graph, budget: int, transfers: Transfers) -> Iterator[TransferPlan]:
+    """A checkpoint around every layer, and the inputs of layers 0, n, 2n and so on sent to the host, for each n.
+
+    They are fetched while the layer behind is differentiated. DeepSpeed's ``cpu_checkpointing`` is that with n = 1.
+    """
+    layers = layers_of(graph)
+    schedule = region_schedule(graph, [Region(layer.operations) for layer in layers])
+    begins = [*first_backward_reads(graph, layers), int(np.argmax(graph.is_backward))]
+    for n in range(len(layers), 0, -1):
+        away: dict[int, int] = {}
+        for i, layer in reversed([*enumerate(layers)][::n]):
+            inside = set(layer.operations)
+            for v in {v for k in layer.operations for v in graph.inputs(k)}:
+                if int(graph.producer[v]) not in inside and not graph.persistent[v]:
+                    away.setdefault(v, begins[i + 1])
+        plan = plan_with_sends(schedule, transfers, budget, away)
+        if plan is not None:
+            yield plan
 
 
 def around(finder: Finder, label: str) -> Callable[[Graph], Iterator[Candidate]]:

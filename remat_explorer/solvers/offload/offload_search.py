@@ -9,12 +9,16 @@
 4. Beside it, bounds in the order of their price: computing once; a few moments with transfers (`transfer_moments`), as
    linear and as integer programs; of small graphs the integer program of half stages (`half_stages`).
 
+`torchtitan-offload` and `offload-layer-inputs` are what others do: rules, of whose plans the fastest that fits is
+taken.
+
 No bound of Checkmate's problem is used: a fetch may be cheaper than any computation.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
@@ -34,6 +38,8 @@ from remat_explorer.quantities import format_overhead
 from remat_explorer.solvers.anytime import optimal
 from remat_explorer.solvers.base import PROVEN, TRANSFER_STRATEGIES, Limits, checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed, smallest_budget_with_stages
+from remat_explorer.solvers.methods.torchtitan import three_way_plans
+from remat_explorer.solvers.methods.typed_rules import send_layer_inputs
 from remat_explorer.solvers.offload.half_stages import MOST_OPERATIONS, half_stage_bound
 from remat_explorer.solvers.offload.transfer_moments import transfer_moments_bound
 from remat_explorer.solvers.search.renewal_search import Chain, Renewals
@@ -72,6 +78,12 @@ def solve_with_transfers(
         found.raise_bound(graph.total_cost)
         if checkpoint_all_peak(graph) <= budget:
             found.keep(TransferPlan.from_plan(Plan.of(checkpoint_all(graph)), transfers))
+        elif strategy in _RULES:
+            for plan in _RULES[strategy](graph, budget, transfers):
+                if plan.peak <= budget:
+                    found.keep(plan)
+                if limits.over:
+                    break
         elif transfers.possible:
             infeasible = _Search(condensed, budget, transfers, strategy, limits, found).run()
         elif TRANSFER_STRATEGIES[strategy].recomputes:
@@ -101,6 +113,12 @@ def solve_with_transfers(
         limits.solver if found.used_solver else "",
         "" if status in (Status.OPTIMAL, Status.INFEASIBLE) else ended,
     )
+
+
+_RULES: dict[str, Callable[[Graph, int, Transfers], Iterator[TransferPlan]]] = {
+    "torchtitan-offload": three_way_plans,
+    "offload-layer-inputs": send_layer_inputs,
+}
 
 
 class _Found:
