@@ -1,0 +1,155 @@
+"""Does sending pay? Eight networks, four GPUs, six bandwidths and two budgets: which choice is best, and what is proven.
+
+    python benchmarks/offload_map.py                                (measures what results/offload_map.json does not have)
+    python benchmarks/offload_map.py --minutes 4.5                  (the same, and stops then)
+    python benchmarks/offload_map.py --table                        (fills the table of docs/offload.md, measures nothing)
+
+Costs are predicted from published rates, as `rx.capture(..., device="A100")` has them. Networks of images are in
+float32, with TF32 where the GPU has it; transformers are in bfloat16, on the P100 in float32. A copy takes 10 µs and
+its bytes at the bandwidth, each way. A budget is Bop + f (peak - Bop), the largest operation and a share of what lies
+between it and keeping everything. Each choice has a few seconds; a plan counts at all higher bandwidths, too, and a
+bound at all lower ones. No GPU has run these plans.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from report import RESULTS, fill, narrow_table, write
+
+import remat_explorer as rx
+from remat_explorer.graph import Graph
+from remat_explorer.solvers import checkpoint_all_peak, largest_operation
+from remat_explorer.solvers.search.compilation import warm_up
+
+IMAGES: dict[str, dict[str, Any]] = {"vgg16": {}, "mobilenet_v2": {}, "resnet50": {}, "unet": {}}
+TEXTS: dict[str, dict[str, Any]] = {
+    "vit": {"batch": 64},
+    "bert": {"batch": 32},
+    "gpt2": {"batch": 16},
+    "llama3.2_1b": {"sequence": 4096, "layers": 8},
+}
+NETWORKS = IMAGES | TEXTS
+DEVICES = ("P100", "RTX4090", "A100", "H100")
+SHARES = (0.2, 0.5)
+BANDWIDTHS = (8, 16, 32, 64, 128, 450)  # GB/s: PCIe 3 with 8 lanes, with 16, PCIe 4, 5, 6, and NVLink-C2C
+LATENCY = 10e-6
+SECONDS = {"recompute": 4.0, "send": 1.0, "both": 4.0}
+NOTHING = 1e-4  # relative difference that counts as none
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=float("inf"))
+    options = parser.parse_args()
+    ends = time.monotonic() + 60 * options.minutes
+    warm_up()
+    details = known()
+    have = {key(entry) for entry in details}
+    graphs: dict[tuple[str, str], Graph] = {}
+    for name, device, f in problems():
+        if (name, device, f) in have:
+            continue
+        if time.monotonic() > ends:
+            break
+        if (name, device) not in graphs:
+            graphs = {(name, device): captured(name, device)}
+        details.append({"network": name, "device": device, "f": f, **measured(graphs[name, device], f)})
+        keep(details)
+        print(*row_of(details[-1]), flush=True)
+
+
+def problems() -> Iterator[tuple[str, str, float]]:
+    """Each network on each device at each budget."""
+    for f in SHARES:
+        for name in NETWORKS:
+            for device in DEVICES:
+                yield name, device, f
+
+
+def captured(name: str, device: str) -> Graph:
+    """The training graph of a network with a device's costs, made without weights."""
+    precision = "bfloat16" if name in TEXTS and device != "P100" else "float32"
+    return rx.models.load(name, device="cuda", costs=device, precision=precision, **NETWORKS[name]).graph
+
+
+def measured(graph: Graph, f: float) -> dict[str, Any]:
+    """What each choice alone and both take at each bandwidth; overheads are ratios to computing everything once."""
+    peak, least, once = checkpoint_all_peak(graph), largest_operation(graph)[1], graph.total_cost
+    budget = int(least + f * (peak - least))
+    plain = rx.solve(graph, budget, time_limit=SECONDS["recompute"], threads=1)
+    cells: list[dict[str, Any]] = []
+    for bandwidth in BANDWIDTHS:
+        transfers = rx.Transfers(bandwidth * 1e9, bandwidth * 1e9, LATENCY)
+        cell: dict[str, Any] = {"bandwidth": bandwidth}
+        for choice, strategy in (("send", "offload-only"), ("both", "offload")):
+            before = cells[-1][choice] if cells else None
+            free = before is not None and before["overhead"] is not None and before["overhead"] < 1 + NOTHING
+            if free:
+                cell[choice] = {**before, "seconds": 0.0}
+            elif choice == "both" and (cell["send"]["overhead"] or 2) < 1 + NOTHING:
+                cell[choice] = {**cell["send"], "seconds": 0.0}
+            else:
+                found = rx.solve(graph, budget, strategy, SECONDS[choice], transfers=transfers, threads=1)
+                cell[choice] = {
+                    "overhead": found.overhead,
+                    "bound": None if found.lower_bound is None else found.lower_bound / once,
+                    "sent_gb": None if found.plan is None else found.plan.sent_bytes / 1e9,
+                    "status": str(found.status),
+                    "seconds": found.seconds,
+                }
+        cells.append(cell)
+    return {
+        "operations": graph.n,
+        "step_seconds": once,
+        "peak": peak,
+        "budget": budget,
+        "recompute": plain.overhead,
+        "recompute_bound": None if plain.lower_bound is None else plain.lower_bound / once,
+        "recompute_status": str(plain.status),
+        "cells": cells,
+    }
+
+
+def known() -> list[dict[str, Any]]:
+    path = RESULTS / "offload_map.json"
+    return json.loads(path.read_text())["details"] if path.exists() else []
+
+
+def key(entry: dict[str, Any]) -> tuple[str, str, float]:
+    return entry["network"], entry["device"], entry["f"]
+
+
+def row_of(entry: dict[str, Any]) -> list[str]:
+    def ratio(value: float | None) -> str:
+        return "none" if value is None else f"{100 * (value - 1):.1f}"
+
+    cells = [
+        f"{ratio(cell['send']['overhead'])}/{ratio(cell['both']['overhead'])}>={ratio(cell['both']['bound'])}"
+        for cell in entry["cells"]
+    ]
+    recompute = f"{ratio(entry['recompute'])}>={ratio(entry['recompute_bound'])}"
+    return [
+        entry["network"],
+        entry["device"],
+        f"{entry['f']:g}",
+        f"{entry['budget'] / entry['peak']:.2f}",
+        recompute,
+        *cells,
+    ]
+
+
+def keep(details: list[dict[str, Any]]) -> Path:
+    order = list(problems())
+    details.sort(key=lambda entry: order.index(key(entry)))
+    columns = ("network", "device", "f", "share", "recompute", *(f"{bandwidth} GB/s" for bandwidth in BANDWIDTHS))
+    return write("offload_map", columns, [row_of(entry) for entry in details], details, seconds=SECONDS)
+
+
+if __name__ == "__main__":
+    main()
