@@ -1,14 +1,14 @@
-"""Does sending pay? Eight networks, four GPUs, six bandwidths and two budgets: which choice is best, and what is proven.
+"""Does sending pay? Eight networks, four GPUs, six bandwidths, two budgets: which choice is best, and what is proven.
 
-    python benchmarks/offload_map.py                                (measures what results/offload_map.json does not have)
-    python benchmarks/offload_map.py --minutes 4.5                  (the same, and stops then)
-    python benchmarks/offload_map.py --table                        (fills the table of docs/offload.md, measures nothing)
+    python benchmarks/offload_map.py                 (measures what results/offload_map.json does not have yet)
+    python benchmarks/offload_map.py --minutes 4.5   (the same, and begins no more rows then)
+    python benchmarks/offload_map.py --table         (measures nothing: the table of docs/offload.md, and a summary)
 
 Costs are predicted from published rates, as `rx.capture(..., device="A100")` has them. Networks of images are in
 float32, with TF32 where the GPU has it; transformers are in bfloat16, on the P100 in float32. A copy takes 10 µs and
 its bytes at the bandwidth, each way. A budget is Bop + f (peak - Bop), the largest operation and a share of what lies
 between it and keeping everything. Each choice has a few seconds; a plan counts at all higher bandwidths, too, and a
-bound at all lower ones. No GPU has run these plans.
+bound at all lower ones (`reproduction.transfer_map`, which draws the map). No GPU has run these plans.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import remat_explorer as rx
 from remat_explorer.graph import Graph
 from remat_explorer.solvers import checkpoint_all_peak, largest_operation
 from remat_explorer.solvers.search.compilation import warm_up
+from reproduction.transfer_map import Cell, cells_of, summary
 
 IMAGES: dict[str, dict[str, Any]] = {"vgg16": {}, "mobilenet_v2": {}, "resnet50": {}, "unet": {}}
 TEXTS: dict[str, dict[str, Any]] = {
@@ -41,12 +42,27 @@ BANDWIDTHS = (8, 16, 32, 64, 128, 450)  # GB/s: PCIe 3 with 8 lanes, with 16, PC
 LATENCY = 10e-6
 SECONDS = {"recompute": 4.0, "send": 1.0, "both": 4.0}
 NOTHING = 1e-4  # relative difference that counts as none
+PAGE = Path(__file__).parents[1] / "docs" / "offload.md"
+BEGINS, ENDS = "<!-- map: python benchmarks/offload_map.py --table -->", "<!-- end of the map -->"
+NATURAL = {  # a link that one buys such a GPU with
+    "P100, 16": ("P100", 16),
+    "RTX 4090, 32": ("RTX4090", 32),
+    "A100, 32": ("A100", 32),
+    "H100, 64": ("H100", 64),
+    "GH200, 450": ("H100", 450),
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument("--table", action="store_true", help="write the table from the results that are there")
     options = parser.parse_args()
+    if options.table:
+        cells = cells_of(known())
+        fill(PAGE, BEGINS, ENDS, narrow_table(("network", *NATURAL), table_rows(cells)))
+        print(summary(cells))
+        return
     ends = time.monotonic() + 60 * options.minutes
     warm_up()
     details = known()
@@ -114,6 +130,21 @@ def measured(graph: Graph, f: float) -> dict[str, Any]:
         "recompute_status": str(plain.status),
         "cells": cells,
     }
+
+
+def table_rows(cells: list[Cell]) -> list[list[str]]:
+    """For each network, what recomputing costs, what both cost, and the bound, on each device with its own link."""
+    at = {(c.network, c.device, c.bandwidth): c for c in cells if c.f == SHARES[0]}
+    rows = []
+    for name in NETWORKS:
+        found = [at.get((name, *place)) for place in NATURAL.values()]
+        rows.append([name, *("" if cell is None else _told(cell) for cell in found)])
+    return rows
+
+
+def _told(cell: Cell) -> str:
+    alone, both = ("none" if x is None else f"{x:.1f}" for x in (cell.recompute, cell.both))
+    return f"{alone} → {both} (≥ {cell.bound:.1f})"
 
 
 def known() -> list[dict[str, Any]]:

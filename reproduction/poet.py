@@ -401,12 +401,12 @@ POET = Item(
     notebook="12_send_it_away.ipynb",
     function="remat_explorer.solve",
     test="tests/reproduction/test_poet.py",
-    published="On the A72 within 3000000 B ResNet-18 takes 7.8 J of computing and 0.001 J of paging, and that is called "
+    published="On the A72 within 3000000 B ResNet-18 takes 7.8 J of computing and 0.001 J of paging, which is called "
     "optimal (repository)",
-    remark="Graphs, bytes, seconds and joules are those of POET's repository; the program is written from its equations. "
-    "Paging takes energy and no time. The other reading of the published paging: a solver that stops within a gap of "
-    "0.01 % may return it, but that gap is 0.0008 J here, so the tolerance alone does not explain it. On the M4 the plan "
-    "is the best schedule without paging, while the bound allows for paging.",
+    remark="Graphs, bytes, seconds and joules are those of POET's repository; the program is written from its "
+    "equations. Paging takes energy and no time. The other reading of the published paging: a solver that stops within "
+    "a gap of 0.01 % may return it, but that gap is 0.0008 J here, so the tolerance alone does not explain it. On the "
+    "M4 the plan is the best schedule without paging, while the bound allows for paging.",
     compute=poet,
     words=words,
 )

@@ -253,8 +253,10 @@ def _lanes(solution: rx.TransferSolution, colours: Palette) -> list[Any]:
     for i, one in enumerate(plan.statements):
         start, length = float(time.start[i]), float(time.end[i] - time.start[i])
         if isinstance(one, Compute):
-            again = colours.forward if not plan.graph.operations[one.operation].is_backward else colours.backward
-            bars.append(("compute", start, length, again if one.first else colours.recompute, plan.text(one)))
+            first = {"forward": colours.forward, "backward": colours.backward}[
+                plan.graph.operations[one.operation].phase
+            ]
+            bars.append(("compute", start, length, first if one.first else colours.recompute, plan.text(one)))
         elif type(one).__name__ in shades:
             lane = "out to the host" if type(one).__name__ == "Send" else "back to the GPU"
             bars.append((lane, start, length, shades[type(one).__name__], plan.text(one)))
