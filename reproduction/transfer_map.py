@@ -112,7 +112,7 @@ def cells_of(details: Sequence[Mapping[str, Any]]) -> list[Cell]:
             plans.append((best_send, best))
         for number, (cell, (send, both)) in enumerate(zip(row["cells"], plans, strict=True)):
             later = row["cells"][number:]
-            send_bound = max(_bound(one["send"], "bound") for one in later)
+            send_bound = max(max(_bound(one["send"], "bound"), _bound(one, "excess")) for one in later)
             bound = max(_bound(one["both"], "bound") for one in later)
             where = (row["network"], row["device"], row["f"], cell["bandwidth"])
             bounds = (_bound(row, "recompute_bound"), max(send_bound, bound), bound)
@@ -293,7 +293,7 @@ def _over(overhead: float | None) -> float | None:
 
 
 def _bound(row: Mapping[str, Any], key: str) -> float:
-    return 100 * max(0.0, (row[key] or 1.0) - 1)
+    return 100 * max(0.0, (row.get(key) or 1.0) - 1)
 
 
 def _least(*overheads: float | None) -> float | None:
