@@ -161,8 +161,9 @@ def answer(cells: list[Cell]) -> str:
     points = (
         f"Over PCIe 4 or 5 sending alone takes longer than recomputing alone in {slower} of {len(pcie)} cases. Both "
         f"together take at least {WORTH} % of a step less than either in {len(together)}; bounds prove it in {proven}.",
-        f"Beside recomputing, the link saves a proven {middle[8]} % of a step in the median at 8 GB/s, {middle[32]} % at "
-        f"32, {middle[64]} % at 64 and {middle[450]} % at 450, where sending alone is as good in {alone} of {len(fast)}.",
+        f"Beside recomputing, the link saves a proven {middle[8]} % of a step in the median at 8 GB/s, {middle[32]} % "
+        f"at 32, {middle[64]} % at 64 and {middle[450]} % at 450, where sending alone is as good in {alone} of "
+        f"{len(fast)}.",
         f"At 8 GB/s it saves less than {WORTH} % in {idle} of {len(slow)}. Over PCIe 4 or 5 bounds leave "
         f"{gaps[len(gaps) // 2]:.1f} points open in the median, {gaps[-1]:.1f} at most: better plans may exist.",
     )

@@ -45,7 +45,7 @@ WITHOUT_PAGING = 3296  # bytes: the linear network is also solved without paging
 A72_BUDGET, M4_BUDGET, M4_DEADLINE = 3_000_000, 737_719, 1.5
 SECONDS = {
     "small": {"program": 20.0, "search": 4.0, "bound": 4.0},
-    "full": {"program": 60.0, "search": 60.0, "bound": 110.0},
+    "full": {"program": 60.0, "search": 60.0, "bound": 70.0},
 }
 MOMENTS = {"small": (4,), "full": (8, 133)}
 PROVEN = 1e-6  # relative gap that counts as none
