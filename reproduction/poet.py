@@ -37,10 +37,7 @@ if TYPE_CHECKING:
 
 
 LINEAR, CIFAR_A72, CIFAR_M4 = "linear/m0", "resnet18_cifar/a72", "resnet18_cifar/m4"
-LINEAR_BUDGETS = {
-    "small": (7416, 3800, 3296, 3256, 3216),
-    "full": (7416, 7376, 6800, 6000, 5200, 4400, 3800, 3296, 3256, 3216),
-}
+LINEAR_BUDGETS = (7416, 3800, 3296, 3256, 3216)  # bytes; from 4400 on nothing is paid for
 WITHOUT_PAGING = 3296  # bytes: the linear network is also solved without paging there
 A72_BUDGET, M4_BUDGET, M4_DEADLINE = 3_000_000, 737_719, 1.5
 SECONDS = {
@@ -311,7 +308,7 @@ def poet(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
     rows: list[dict[str, Any]] = []
     limits = SECONDS[settings]
     linear = EnergyGraph.load(LINEAR)
-    for budget, paging in (*((budget, True) for budget in LINEAR_BUDGETS[settings]), (WITHOUT_PAGING, False)):
+    for budget, paging in (*((budget, True) for budget in LINEAR_BUDGETS), (WITHOUT_PAGING, False)):
         if cancelled():
             break
         progress(f"{linear.name} within {budget} B")
@@ -323,7 +320,7 @@ def poet(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
         rows.append(row_of(a72, A72_BUDGET, None, True, PagingPlan.keeping(a72), a72.once))
     if not cancelled():
         rows.append(_m4_row(settings, progress, cancelled))
-    whole = len(rows) == len(LINEAR_BUDGETS[settings]) + 3 and not cancelled()
+    whole = len(rows) == len(LINEAR_BUDGETS) + 3 and not cancelled()
     return Outcome(words(rows, settings), tuple(rows), lambda: _draw(rows), whole)
 
 
