@@ -27,6 +27,8 @@ Cancelled = Callable[[], bool]
 PAPERS = {
     "Checkmate": "Jain et al., Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization, MLSys 2020",
     "MONeT": "Shah et al., Memory Optimization for Deep Networks, ICLR 2021",
+    "POET": "Patil et al., POET: Training Neural Networks on Tiny Devices with Integrated Rematerialization and "
+    "Paging, ICML 2022",
 }
 FORMATS = (".html", ".json")
 STYLE = (

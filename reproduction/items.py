@@ -25,6 +25,7 @@ from reproduction import (
     monet_memory_at_overhead,
     monet_roofline,
     monet_solver_time,
+    poet,
 )
 from reproduction.item import Item, Outcome
 from reproduction.layer_graphs import DATA
@@ -60,6 +61,7 @@ ITEMS: dict[str, Item] = {
         monet_measured.FIGURE_6,
         monet_roofline.FIGURE_6_ROOFLINE,
         monet_convolutions.FIGURE_7,
+        poet.POET,
     )
 }
 

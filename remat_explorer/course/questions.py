@@ -394,4 +394,26 @@ SECOND_HALF = (
         "At its worst budget of those it keeps; the other budgets it does not keep at all.",
         tolerance=0.01,
     ),
+    Exercise(
+        "12.1",
+        lambda: 4.0,
+        ("A copy takes bytes divided by bytes per second", "There are two copies, one out and one back"),
+        "mine = 2 * 64e6 / 32e9 * 1e3",
+        "Each way takes 64 MB / (32 GB/s), 2 ms.",
+        tolerance=0.01,
+    ),
+    Exercise(
+        "12.2",
+        lambda: 1,
+        ("Computing everything once takes 11", "It is the first line of the print that says 11"),
+        "mine = 1",
+        "At a bandwidth of 1 the plan takes 11, the cost of computing everything once; at one half it takes 12.",
+    ),
+    Exercise(
+        "12.3",
+        lambda here: sum(cell.choice == "both" and cell.proven for cell in here),
+        ("`here` has a cell for each network, with `choice` and `proven`", 'Count those whose choice is "both"'),
+        'mine = sum(cell.choice == "both" and cell.proven for cell in here)',
+        "For these, the bounds of each choice alone lie above the plan that does both.",
+    ),
 )

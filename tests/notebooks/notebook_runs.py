@@ -80,6 +80,12 @@ SHOWS: dict[str, tuple[str, ...]] = {
         "optimal  .*optimal",
     ),
     "11_is_the_optimum_worth_it.ipynb": (PLOTLY, r"pytorch-budget \(budget 0, dp\): peak", "checkpoint-full  .* %"),
+    "12_send_it_away.ipynb": (
+        PLOTLY,
+        "takes 11, at least 11: optimal",
+        "offload-only .* at least",
+        "both together are best",
+    ),
 }
 
 

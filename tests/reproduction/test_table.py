@@ -26,6 +26,7 @@ PLACES = {  # figures, tables, sections and appendices of each paper
     | {"talk", "README of the authors' artifact"},
     "MONeT": {f"Figure {n}" for n in range(1, 8)}
     | {"Table 1", "Table 2", *(f"section {n}" for n in range(1, 7)), *(f"appendix {letter}" for letter in "ABCDEFGH")},
+    "POET": {"repository"},
 }
 
 
@@ -90,7 +91,7 @@ def test_every_published_statement_has_its_place_in_the_paper(item):
 
 @pytest.mark.parametrize("key", ITEMS)
 def test_a_paper_has_one_unit_of_memory(key):
-    of_the_other = {"Checkmate": r"[KMGT]iB\b", "MONeT": r"\b[kMGT]B\b"}[ITEMS[key].paper]
+    of_the_other = {"Checkmate": r"[KMGT]iB\b", "MONeT": r"\b[kMGT]B\b", "POET": r"[KMGT]i?B\b"}[ITEMS[key].paper]
     brief = BRIEFS[key]
     words = results()[key]["result"] + ITEMS[key].published + ITEMS[key].remark + brief.ours + brief.published
     assert not re.findall(of_the_other, words)
