@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from remat_explorer.offload import TransferPlan
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_bytes
 
@@ -27,7 +28,7 @@ class ScheduleDifference:
     reason: str
 
 
-def largest_difference(plan: Plan, during: np.ndarray, after: np.ndarray) -> ScheduleDifference | None:
+def largest_difference(plan: Plan | TransferPlan, during: np.ndarray, after: np.ndarray) -> ScheduleDifference | None:
     """The largest difference between measured and predicted memory, or None where there is none.
 
     Args:

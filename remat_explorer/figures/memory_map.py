@@ -15,10 +15,12 @@ import numpy as np
 from remat_explorer.errors import ScheduleError
 from remat_explorer.figures.byte_axis import ByteAxis
 from remat_explorer.figures.palette import Palette, Theme, palette
+from remat_explorer.offload import Fetch, Send, TransferPlan
 from remat_explorer.offsets import Arena, Rectangles, predict_pool
 from remat_explorer.plain_text import in_figure
 from remat_explorer.plan import Compute, Free, Plan
 from remat_explorer.quantities import format_bytes
+from remat_explorer.schedule import Computations, Schedule
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -103,7 +105,9 @@ def _stages_of_death(plan: Plan) -> dict[tuple[int, int], int]:
     return death
 
 
-KINDS = ("resident", "kept", "temporaries", "gradients", "recomputed")
+KINDS = ("resident", "kept", "temporaries", "gradients", "recomputed", "fetched")
+_COLOURS = {"recomputed": "recompute", "fetched": "sent"}
+AnyPlan = Plan | TransferPlan
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,8 @@ class Piece:
         rectangle: its index.
         begin, end: statements, half-open.
         value: the value; -1 for resident bytes and workspace.
-        kind: an entry of `KINDS`: those of the memory timeline, and values that were in memory before.
+        kind: an entry of `KINDS`: those of the memory timeline, values that are computed again, and values that were
+            on the host.
     """
 
     rectangle: int
@@ -124,7 +129,27 @@ class Piece:
     kind: str
 
 
-def pieces_of(plan: Plan, rectangles: Rectangles) -> Iterator[Piece]:
+def rectangles_of(plan: AnyPlan) -> Rectangles:
+    """The rectangles of a plan on the device; a value that is fetched begins another one.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.offload import Transfers
+    >>> events = [("compute", 0, 0), ("send", 0, 0), ("compute", 1, 1), ("fetch", 2, 0), ("compute", 2, 2)]
+    >>> found = rectangles_of(TransferPlan.from_events(linear(1), Transfers(1, 1), events))
+    >>> found.begin.tolist(), found.end.tolist(), found.values
+    ([0, 2, 4, 5], [3, 7, 6, 8], ((0,), (1,), (0,), (2,)))
+    """
+    if isinstance(plan, Plan):
+        return Rectangles.of(plan)
+    on_device = (one if isinstance(one, Compute | Free) else Free(one.stage, _NOBODY) for one in plan.statements)
+    arrivals = {i: one.value for i, one in enumerate(plan.statements) if isinstance(one, Fetch)}
+    return Rectangles.of(Plan(plan.graph, tuple(on_device)), arrivals)
+
+
+_NOBODY = -1  # a value that no plan holds
+
+
+def pieces_of(plan: AnyPlan, rectangles: Rectangles) -> Iterator[Piece]:
     """The pieces of a plan's rectangles, in their order.
 
     >>> from remat_explorer.instances import linear
@@ -143,12 +168,14 @@ def pieces_of(plan: Plan, rectangles: Rectangles) -> Iterator[Piece]:
 
 def colour_of(kind: str, palette: Palette) -> str:
     """The colour of a kind, as ``#rrggbb``."""
-    return getattr(palette, "recompute" if kind == "recomputed" else kind)
+    return getattr(palette, _COLOURS.get(kind, kind))
 
 
-def _kind(plan: Plan, begin: int, end: int) -> str:
+def _kind(plan: AnyPlan, begin: int, end: int) -> str:
     """The kind of a value that one statement computes and another ends."""
     statement = plan.statements[begin]
+    if isinstance(statement, Fetch):
+        return "fetched"
     if isinstance(statement, Compute):
         if not statement.first:
             return "recomputed"
@@ -156,6 +183,121 @@ def _kind(plan: Plan, begin: int, end: int) -> str:
             return "gradients"
     later = end >= len(plan.statements) or plan.statements[end].stage > statement.stage
     return "kept" if later else "temporaries"
+
+
+def schedule_of(plan: TransferPlan) -> Schedule:
+    """What a plan that sends values computes, as a schedule: what its S retains is on the device or on the host.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.offload import Transfers
+    >>> events = [("compute", 0, 0), ("send", 0, 0), ("compute", 1, 1), ("fetch", 2, 0), ("compute", 2, 2)]
+    >>> schedule_of(TransferPlan.from_events(linear(1), Transfers(1, 1), events)).S.astype(int).tolist()
+    [[0, 0, 0], [1, 0, 0], [1, 1, 0]]
+    """
+    rows = [(one.stage, one.operation, one.implementation) for one in plan.statements if isinstance(one, Compute)]
+    return Schedule.leanest(plan.graph, plan.graph.stages, Computations.of(rows))
+
+
+@dataclass(frozen=True)
+class Lane:
+    """What an engine for copies does, beside the computations of a plan.
+
+    Places are counted in computations: 2.5 is the middle of the third. While computing waits, no place goes by.
+
+    Attributes:
+        name: the way that it copies.
+        busy: of each copy its value, begin, end, and what it takes in the unit of the graph's costs.
+        stalled: begin and end of each time in which its next copy is due and waits, for room or for another copy.
+    """
+
+    name: str
+    busy: tuple[tuple[int, float, float, float], ...]
+    stalled: tuple[tuple[float, float], ...]
+
+
+def lanes_of(plan: TransferPlan) -> tuple[Lane, Lane]:
+    """The lanes of the copies out and back.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.offload import Transfers
+    >>> events = [("compute", 0, 0), ("send", 0, 0), ("compute", 1, 1), ("fetch", 2, 0), ("compute", 2, 2)]
+    >>> out, back = lanes_of(TransferPlan.from_events(linear(1), Transfers(1, 1), events))
+    >>> out.busy, back.busy
+    (((0, 1.0, 2.0, 1.0),), ((0, 2.0, 2.0, 1.0),))
+    """
+    line = plan.timeline
+    runs = np.array([i for i, one in enumerate(plan.statements) if isinstance(one, Compute)], dtype=np.int64)
+    starts, ends = line.start[runs], line.end[runs]
+
+    def place(time: float) -> float:
+        run = int(np.searchsorted(ends, time, side="right"))
+        if run == len(ends) or time <= starts[run]:
+            return float(run)
+        return run + float((time - starts[run]) / (ends[run] - starts[run]))
+
+    def lane(name: str, kind: type) -> Lane:
+        busy, stalled = [], []
+        before = computed = 0.0
+        for i, one in enumerate(plan.statements):
+            start, end = float(line.start[i]), float(line.end[i])
+            if isinstance(one, Compute):
+                computed = end
+            elif isinstance(one, kind):
+                due = min(max(before, computed), start)
+                if place(due) < place(start):
+                    stalled.append((place(due), place(start)))
+                busy.append((one.value, place(start), place(end), end - start))
+                before = end
+        return Lane(name, tuple(busy), tuple(stalled))
+
+    return lane("to the host", Send), lane("back", Fetch)
+
+
+def waits_of(plan: TransferPlan) -> list[tuple[int, float]]:
+    """The computations that begin later than the one before ends, each with how much later."""
+    line, found, before = plan.timeline, [], 0.0
+    runs = [i for i, one in enumerate(plan.statements) if isinstance(one, Compute)]
+    for c, i in enumerate(runs):
+        wait = float(line.start[i]) - before
+        if wait > _SAME * plan.makespan:
+            found.append((c, wait))
+        before = float(line.end[i])
+    return found
+
+
+_SAME = 1e-9  # of the makespan, which is rounded
+
+
+@dataclass(frozen=True)
+class Journey:
+    """A value's way to the host and back: the stages in which it is sent, freed on the device, and fetched."""
+
+    value: int
+    sent: int
+    freed: int
+    fetched: int
+
+
+def journeys_of(plan: TransferPlan) -> list[Journey]:
+    """Every journey of a plan, in the order of their ends.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.offload import Transfers
+    >>> events = [("compute", 0, 0), ("send", 0, 0), ("compute", 1, 1), ("fetch", 2, 0), ("compute", 2, 2)]
+    >>> journeys_of(TransferPlan.from_events(linear(1), Transfers(1, 1), events))
+    [Journey(value=0, sent=0, freed=1, fetched=2)]
+    """
+    sent: dict[int, int] = {}
+    freed: dict[int, int] = {}
+    found = []
+    for one in plan.statements:
+        if isinstance(one, Send):
+            sent[one.value] = one.stage
+        elif isinstance(one, Free):
+            freed[one.value] = one.stage
+        elif isinstance(one, Fetch):
+            found.append(Journey(one.value, sent[one.value], freed[one.value], one.stage))
+    return found
 
 
 ACROSS, UP = 30, 16  # places that can be pointed at, of a rectangle that fills the map
