@@ -39,8 +39,9 @@ from remat_explorer.figures.memory_map import (
     schedule_of,
     waits_of,
 )
-from remat_explorer.figures.memory_stack import LAYERS, Stack, stack
+from remat_explorer.figures.memory_stack import LAYERS, Stack, host_stack, stack
 from remat_explorer.figures.memory_timeline import (
+    ON_THE_HOST,
     PLACES,
     Hits,
     Reach,

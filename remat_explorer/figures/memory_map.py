@@ -16,7 +16,7 @@ from remat_explorer.errors import ScheduleError
 from remat_explorer.figures.byte_axis import ByteAxis
 from remat_explorer.figures.palette import Palette, Theme, palette
 from remat_explorer.offload import Fetch, Send, TransferPlan
-from remat_explorer.offsets import Arena, Rectangles, predict_pool
+from remat_explorer.offsets import ALIGNMENT, Arena, Rectangles, place_rectangles, predict_pool
 from remat_explorer.plain_text import in_figure
 from remat_explorer.plan import Compute, Free, Plan
 from remat_explorer.quantities import format_bytes
@@ -24,6 +24,9 @@ from remat_explorer.schedule import Computations, Schedule
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
+
+
+AnyPlan = Plan | TransferPlan
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,8 @@ class Holdings:
         return self.resident + self.kept + self.temporaries + self.gradients
 
 
-def holdings(plan: Plan) -> Holdings:
-    """Split the predicted memory of ``plan`` by kind.
+def holdings(plan: AnyPlan) -> Holdings:
+    """Split the predicted memory of ``plan`` by kind; a value that was fetched is kept.
 
     >>> from remat_explorer.instances import linear
     >>> holdings(Plan.from_sequence(linear(1), [(0, 0, 1), (1, 1, 1), (2, 2, 1)])).total.tolist()
@@ -67,6 +70,11 @@ def holdings(plan: Plan) -> Holdings:
     for i, statement in enumerate(plan.statements):
         if isinstance(statement, Free):
             held[kind_of.pop(statement.value)] -= bytes_of[statement.value]
+            continue
+        if isinstance(statement, Fetch):
+            kind_of[statement.value] = 0
+            held[0] += bytes_of[statement.value]
+        if not isinstance(statement, Compute):
             continue
         node = graph.operations[statement.operation]
         way = node.implementations[statement.implementation - 1]
@@ -87,7 +95,7 @@ def holdings(plan: Plan) -> Holdings:
     return Holdings(np.array(statements), np.array(stages), resident, kept, temporaries, gradients)
 
 
-def _stages_of_death(plan: Plan) -> dict[tuple[int, int], int]:
+def _stages_of_death(plan: AnyPlan) -> dict[tuple[int, int], int]:
     """For each (statement, value) that creates a version, the stage in which it ends; persistent ones outlive all."""
     last_stage = plan.statements[-1].stage + 1
     death: dict[tuple[int, int], int] = {}
@@ -100,14 +108,15 @@ def _stages_of_death(plan: Plan) -> dict[tuple[int, int], int]:
                 death[i, v] = next_free.pop(v, last_stage)
             if statement.overwrites is not None:
                 next_free[statement.overwrites] = statement.stage
-        else:
+        elif isinstance(statement, Fetch):
+            next_free.pop(statement.value, None)
+        elif isinstance(statement, Free):
             next_free[statement.value] = statement.stage
     return death
 
 
 KINDS = ("resident", "kept", "temporaries", "gradients", "recomputed", "fetched")
 _COLOURS = {"recomputed": "recompute", "fetched": "sent"}
-AnyPlan = Plan | TransferPlan
 
 
 @dataclass(frozen=True)
@@ -306,7 +315,7 @@ THIN = 1 / 250  # of the arena; what is thinner has one place
 ROOM = 1.04  # of the arena, up to which the memory axis goes
 
 
-def memory_map(plan: Plan, arena: Arena | None = None, theme: Theme = "light") -> Figure:
+def memory_map(plan: AnyPlan, arena: Arena | None = None, theme: Theme = "light") -> Figure:
     """Statements across, bytes up: every value from its computation to where it is freed, at its offset.
 
     Args:
@@ -325,8 +334,10 @@ def memory_map(plan: Plan, arena: Arena | None = None, theme: Theme = "light") -
     """
     from plotly import graph_objects as go
 
-    arena = predict_pool(plan) if arena is None else arena
-    found, expected = arena.rectangles, Rectangles.of(plan)
+    expected = rectangles_of(plan)
+    if arena is None:
+        arena = predict_pool(plan) if isinstance(plan, Plan) else place_rectangles(expected, ALIGNMENT)
+    found = arena.rectangles
     if found.values != expected.values or found.begin.tolist() != expected.begin.tolist():
         raise ScheduleError(
             f"the arena has {len(found)} rectangles, which are not the {len(expected)} of the plan of "
@@ -385,7 +396,7 @@ def memory_map(plan: Plan, arena: Arena | None = None, theme: Theme = "light") -
     return figure
 
 
-def _text(plan: Plan, piece: Piece, arena: Arena) -> str:
+def _text(plan: AnyPlan, piece: Piece, arena: Arena) -> str:
     """What is said where a piece is pointed at, as HTML."""
     r, begin, end = piece.rectangle, piece.begin, piece.end
     place = f"{format_bytes(int(arena.rectangles.size[r]))} from {format_bytes(int(arena.offsets[r]))} on"
@@ -393,7 +404,8 @@ def _text(plan: Plan, piece: Piece, arena: Arena) -> str:
         return f"resident bytes<br>{place}, over the whole plan"
     if piece.value < 0:
         return f"workspace<br>{place}<br>statement {begin}: {in_figure(plan.text(plan.statements[begin]))}"
-    again = "computed again" if piece.kind == "recomputed" else "computed for the first time"
+    origins = {"recomputed": "computed again", "fetched": "back from the host"}
+    again = origins.get(piece.kind, "computed for the first time")
     name = in_figure(plan.graph.values[piece.value].name)
     return f"<b>{name}</b><br>{place}<br>statements {begin} to {end}, {again}"
 
@@ -411,7 +423,7 @@ def _outlines(pieces: list[Piece], arena: Arena, axis: ByteAxis) -> tuple[np.nda
 
 
 def _places(
-    plan: Plan, pieces: list[Piece], arena: Arena, axis: ByteAxis, length: int
+    plan: AnyPlan, pieces: list[Piece], arena: Arena, axis: ByteAxis, length: int
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Places so close together that one of each piece is near wherever one points at it."""
     x, y, text = [], [], []
