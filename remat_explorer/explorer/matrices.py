@@ -328,6 +328,7 @@ class Frame:
         largest: the attribute of `MatrixCells`.
         lengths: of runs, R, S and U in bytes.
         packed: these, one behind the other, as a zlib stream.
+        journeys: of values to the host and back, the fields of `Journey`.
     """
 
     peak: int
@@ -335,19 +336,22 @@ class Frame:
     largest: float
     lengths: tuple[int, int, int, int]
     packed: bytes
+    journeys: tuple[tuple[int, int, int, int], ...] = ()
 
     @staticmethod
-    def of(schedule: Schedule, peak: int) -> Frame:
-        """The frame of a schedule with that peak.
+    def of(schedule: Schedule, peak: int, plan: TransferPlan | None = None) -> Frame:
+        """The frame of a schedule with that peak, or of what a plan that sends values computes.
 
         >>> from remat_explorer.instances import linear
         >>> Frame.of(Schedule(linear(1), np.eye(3), np.tril(np.ones((3, 3)), -1)), 3).lengths
         (28, 3, 24, 12)
         """
-        cells = MatrixCells.of(schedule)
+        cells = MatrixCells.of(schedule, plan)
+        journeys = () if plan is None else tuple(astuple(journey) for journey in journeys_of(plan))
         parts = (cells.runs, cells.R, cells.S, cells.U)
         runs, R, S, U = map(len, parts)
-        return Frame(peak, schedule.stages, cells.largest, (runs, R, S, U), zlib.compress(b"".join(parts)))
+        packed = zlib.compress(b"".join(parts))
+        return Frame(peak, schedule.stages, cells.largest, (runs, R, S, U), packed, journeys)
 
 
 def difference_planes(first: Schedule, second: Schedule) -> tuple[bytes, bytes, int]:

@@ -165,7 +165,7 @@ function panels(model, data, part) {
       colour: (level, colours) => colours[level],
       text(t, v) {
         const differs = comparedS ? levelIn(comparedS, t, v) : 0;
-        const away = model.get("journeys").some(([value, , freed, fetched]) => value === v && t > freed && t <= fetched);
+        const away = model.get("journeys")?.some(([value, , freed, fetched]) => value === v && t > freed && t <= fetched);
         let kept = away ? "on the host when the stage begins" : data.keptAt(t, v) ? "kept from the stage before" : "not in memory when the stage begins";
         if (data.inVainAt(t, v)) kept = "may be kept, but nothing reads it there, and the plan does not hold it";
         if (differs || t >= stages) kept = `kept ${HERE[differs]}${none(t)}`;
@@ -336,7 +336,7 @@ function drawJourneys(context, model, panel, part, name, palette, box) {
   context.rect(box.left, box.top, box.width, box.height);
   context.clip();
   context.fillStyle = palette.sent;
-  for (const [value, sent, freed, fetched] of model.get("journeys")) {
+  for (const [value, sent, freed, fetched] of model.get("journeys") ?? []) {
     const column = panel.at(name === "R" ? model.get("values")[value][2] : value);
     if (column < 0) continue;
     const left = box.left + column * across;

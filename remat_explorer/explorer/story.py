@@ -24,6 +24,7 @@ TOLD = [
     *("frontier", "checkpoint_all_peak", "status", "tone", "busy", "elapsed", "progress", "improving", "stale"),
     "editing",
 ]
+PREDICTED = "times are predicted, not measured"
 KNOWN = ("is known that fits", "The least that is known is")
 ON_PAGE = ("on this page fits", "The least on this page is")
 ICONS = {"good": "✓", "warning": "▲", "error": "✖", "plain": ""}
@@ -237,7 +238,7 @@ def chips(state: State) -> list[tuple[str, str]]:
     said.append((f"uses {used.split()[0] if same_unit else used} of {limit}", "plain" if fits else "error"))
     if isinstance(plan, TransferPlan):
         said.append((f"{format_bytes(plan.host_peak)} on the host", "plain"))
-        said.append(("times are predicted, not measured", "plain"))
+        said.append((PREDICTED, "plain"))
     if state.measurement is None:
         estimated = "" if state.costs_are_measured or sending is not None else ": times are estimates"
         said.append(("no module to run" if state.inputs is None else f"not yet run{estimated}", "plain"))

@@ -70,7 +70,7 @@ class ExplainPanel(SidePanel):
 
 
 def sending_html(plan: TransferPlan, schedule: Schedule, value: int, stage: int) -> str:
-    """Why a value travels, is computed again or stays: its bytes over the bandwidth, beside its cost.
+    """What is said of a value of a plan that sends: why, and what writes it.
 
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.offload import Transfers
@@ -79,8 +79,18 @@ def sending_html(plan: TransferPlan, schedule: Schedule, value: int, stage: int)
     >>> "Sent to the host in stage 0, back in stage 2" in sending_html(plan, schedule_of(plan), 0, 1)
     True
     """
-    graph, transfers = plan.graph, plan.transfers
+    graph = plan.graph
     value = min(value, len(graph.values) - 1)
+    written = Mention(graph.operations[int(graph.producer[value])].name, value)
+    rows = [["written by", link(written)], ["times", "predicted from costs and bandwidth, not measured"]]
+    name, size = text(graph.values[value].name), format_bytes(graph.values[value].bytes)
+    head = f'<p class="head"><b>{name}</b> <span class="quiet">{size} · in stage {stage}</span></p>'
+    return f'{head}{sending_reason(plan, schedule, value, stage)}<table class="facts">{table_rows(rows)}</table>'
+
+
+def sending_reason(plan: TransferPlan, schedule: Schedule, value: int, stage: int) -> str:
+    """Why a value travels, is computed again or stays: its bytes over the bandwidth, beside its cost; as HTML."""
+    graph, transfers = plan.graph, plan.transfers
     size, producer = graph.values[value].bytes, int(graph.producer[value])
     copies = transfers.out_seconds(size) + transfers.back_seconds(size)
     cost = float(graph.costs[producer])
@@ -98,17 +108,7 @@ def sending_html(plan: TransferPlan, schedule: Schedule, value: int, stage: int)
         reason = f"It stays on the device until its last use. To make room, {compute}; {travel}."
     away = any(way.freed < stage <= way.fetched for way in ways)
     here = "on the host" if away else "kept" if schedule.S[stage, value] else "not there"
-    written = Mention(graph.operations[producer].name, value)
-    rows = [
-        ["when the stage begins", here],
-        ["written by", link(written)],
-        ["times", "predicted from costs and bandwidth, not measured"],
-    ]
-    name = text(graph.values[value].name)
-    return (
-        f'<p class="head"><b>{name}</b> <span class="quiet">{format_bytes(size)} · in stage {stage}</span></p>'
-        f'<p class="reason">{text(reason)}</p><table class="facts">{table_rows(rows)}</table>'
-    )
+    return f'<p class="reason">{text(reason)} When this stage begins, it is {here}.</p>'
 
 
 class StatementNumbers:
