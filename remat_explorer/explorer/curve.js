@@ -95,10 +95,10 @@ function render({ model, el }) {
       stairs(context, sentColour, sent, y);
       for (const [peak, overhead] of others) dot(context, x(peak), y(overhead), sentColour);
       for (const [peak, overhead] of sent) if (!best.some((one) => one[0] === peak && one[1] === overhead)) dot(context, x(peak), y(overhead), sentColour, true);
-      nameSent(context, sentColour, rate, sent, y);
     }
     for (const [peak, overhead, proven, , strategy] of points) mark(context, marks[strategy], x(peak), y(overhead), proven, colour("ground"));
-    explain(context, colour, points, marks);
+    const right = explain(context, colour, points, marks);
+    if (sent.length) explainSent(context, sentColour, rate, right);
     write(context, colour, budget, { best: sent.length ? sent : best, y, base });
   }
 
@@ -115,6 +115,16 @@ function render({ model, el }) {
       mark(context, marks[point[4]], right, EDGE.top + 3, proven, colour("ground"));
       right -= 16;
     }
+    return right;
+  }
+
+  // Left of that, how fast values travel where they may be sent.
+  function explainSent(context, stroke, rate, right) {
+    const words = `sending at ${rate}`;
+    context.fillStyle = stroke;
+    context.fillText(words, right, EDGE.top + 3);
+    const left = right - context.measureText(words).width - 6;
+    line(context, stroke, [[left - 18, EDGE.top + 3], [left, EDGE.top + 3]], 1.5);
   }
 
   function line(context, stroke, places, thick, dash = []) {
@@ -166,14 +176,6 @@ function render({ model, el }) {
     context.stroke();
   }
 
-  // How fast values travel, above the line of what is possible then, where it is longest.
-  function nameSent(context, stroke, rate, sent, y) {
-    const ends = sent.map(([peak], i) => (i + 1 < sent.length ? x(sent[i + 1][0]) : width - EDGE.right) - x(peak));
-    const at = ends.indexOf(Math.max(...ends));
-    Object.assign(context, { fillStyle: stroke, textAlign: "left", textBaseline: "bottom" });
-    context.fillText(`sending at ${rate}`, x(sent[at][0]) + 8, Math.max(y(sent[at][1]) - 3, EDGE.top + 8));
-  }
-
   function stairs(context, stroke, best, y, dash = []) {
     const places = [];
     best.forEach(([peak, overhead], i) => {
@@ -205,7 +207,7 @@ function render({ model, el }) {
     context.fill();
     context.stroke();
     Object.assign(context, { fillStyle: colour("ink"), textBaseline: "middle", textAlign: "right" });
-    if (best.length) context.fillText(formatOverhead(best[0][1]), EDGE.left - 6, Math.max(EDGE.top + 2, y(best[0][1])));
+    if (best.length && best[0][1] >= 0.05) context.fillText(formatOverhead(best[0][1]), EDGE.left - 6, Math.max(EDGE.top + 2, y(best[0][1])));
     if (at > EDGE.left + 12) context.fillText("+0\u2009%", EDGE.left - 6, base - 3);
     const names = [];
     const name = (text, place, bold) => {

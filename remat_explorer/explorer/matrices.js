@@ -343,7 +343,7 @@ function render({ model: kept, el }) {
     }
     const [top, bottom] = [part.rows[0], part.rows[part.rows.length - 1]];
     const named = model.get("compact") && part.whole;
-    for (const view of views) view.subtitle.replaceChildren(...(named ? colourWords(view.name, palette(), data.comparedR !== null) : [view.title]));
+    for (const view of views) view.subtitle.replaceChildren(...(named ? colourWords(view.name, palette(), data.comparedR !== null, model.get("journeys")?.length > 0) : [view.title]));
     if (!part.whole) views[0].subtitle.textContent = `computed in stages ${top}–${bottom} of ${data.rows}`;
     buttons.whole.disabled = buttons.out.disabled = part.whole;
     Object.assign(root.dataset, { rows: data.rows, foot, zoom: model.get("zoom"), compared: Boolean(data.comparedR), colouring: model.get("colouring"), folded: folding ? folding.chosen : "" });

@@ -503,7 +503,7 @@ function drawLanes(context, model, space, colours) {
   };
   engines.forEach((engine, i) => {
     const top = space.bottom + i * MAP.lane;
-    name(engine.name, top);
+    name(engine.name.replace("the ", ""), top); // the words of the tip, shorter
     bar(space.from, space.to, top + 1, MAP.lane - 2, colours.empty);
     for (const [begin, end] of engine.stalled) bar(begin, end, top + MAP.lane / 2 - 1, 2, colours.over);
     for (const [value, begin, end] of engine.busy) bar(begin, end, top + 1, MAP.lane - 2, value === model.get("value") ? colours.cursor : colours.sent);
@@ -511,7 +511,7 @@ function drawLanes(context, model, space, colours) {
   });
   if (!engines.length) return;
   const [top, most] = [space.bottom + engines.length * MAP.lane, Math.max(1, ...host)];
-  name("on the host", top);
+  name("on host", top);
   for (let c = space.from; c < space.to; c++)
     if (host[c]) {
       const height = ((MAP.lane - 1) * host[c]) / most;
@@ -525,7 +525,7 @@ const MOST_WAYS = 24;
 function drawWays(context, model, data, space, colours) {
   const fetched = model.get("kinds").indexOf("fetched");
   const back = [...Array(data.count).keys()].filter((i) => data.kind[i] === fetched);
-  Object.assign(context, { strokeStyle: colours.sent, lineWidth: 1 });
+  Object.assign(context, { strokeStyle: colours.sent, lineWidth: 1.5 });
   context.setLineDash([3, 3]);
   for (const i of back.length > MOST_WAYS ? back.filter((one) => data.value[one] === model.get("value")) : back) {
     const all = data.rectanglesOf(data.value[i]);

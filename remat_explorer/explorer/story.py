@@ -22,7 +22,7 @@ REMEDY, CANCEL = "remedy", "cancel"  # what the story's buttons send
 TOLD = [
     *("graph", "schedule", "solution", "sending", "measurement", "shortage", "budget", "dragged", "smallest"),
     *("frontier", "checkpoint_all_peak", "status", "tone", "busy", "elapsed", "progress", "improving", "stale"),
-    "editing",
+    *("editing", "transfers"),
 ]
 PREDICTED = "times are predicted, not measured"
 KNOWN = ("is known that fits", "The least that is known is")
@@ -56,6 +56,8 @@ class StoryView:
 
     def _draw(self, change: Any = None) -> None:
         self.widget.html = story_html(self._state)
+        reserve = self.widget.add_class if self._state.transfers is not None else self.widget.remove_class
+        reserve("remat-long")  # a second line is kept, so that nothing moves when the sentence is longer
 
     def _clicked(self, click: Click) -> None:
         if click.action == CANCEL:
