@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -55,7 +56,8 @@ def largest_difference(plan: Plan | TransferPlan, during: np.ndarray, after: np.
         reason = f"the workspace of {name} was {_by(within)} than predicted"
     elif held[at]:
         start = at - 1 - int((held[:at][::-1] != held[at]).argmax())  # the statement that brought the difference
-        origin = plan.text(plan.statements[start])
+        began: Any = plan.statements[start]
+        origin = plan.text(began)
         reason = f"what was held was {_by(int(held[at]))} than predicted since {origin!r} (statement {start})"
     else:
         reason = "memory that is not a value's was in use while it ran"

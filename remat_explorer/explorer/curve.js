@@ -98,7 +98,7 @@ function render({ model, el }) {
     }
     for (const [peak, overhead, proven, , strategy] of points) mark(context, marks[strategy], x(peak), y(overhead), proven, colour("ground"));
     const right = explain(context, colour, points, marks);
-    if (sent.length) explainSent(context, sentColour, rate, right);
+    if (sent.length) explainSent(context, sentColour, colour("ground"), rate, right);
     write(context, colour, budget, { best: sent.length ? sent : best, y, base });
   }
 
@@ -119,8 +119,10 @@ function render({ model, el }) {
   }
 
   // Left of that, how fast values travel where they may be sent.
-  function explainSent(context, stroke, rate, right) {
+  function explainSent(context, stroke, ground, rate, right) {
     const words = `sending at ${rate}`;
+    Object.assign(context, { strokeStyle: ground, lineWidth: 4 });
+    context.strokeText(words, right, EDGE.top + 3);
     context.fillStyle = stroke;
     context.fillText(words, right, EDGE.top + 3);
     const left = right - context.measureText(words).width - 6;

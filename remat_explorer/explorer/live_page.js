@@ -221,6 +221,7 @@ async function begin() {
     const point = here.point;
     if (at("model").hidden || bits === point) return;
     bits = point;
+    graph.set("host", one.host);
     graph.set("steps", wholeNumbers(one.steps));
     const frame = await unpackFrame(frames[point]);
     if (bits !== point) return;

@@ -15,7 +15,7 @@ import traitlets as t
 
 from remat_explorer.explorer.page_widget import PageWidget, pull_traits, push_traits
 from remat_explorer.explorer.state.state import BUDGETS, State
-from remat_explorer.figures import DARK, LIGHT, AnyPlan, folded_picture, snake_layout, snake_picture
+from remat_explorer.figures import DARK, LIGHT, AnyPlan, folded_picture, host_stack, snake_layout, snake_picture
 from remat_explorer.graph import Graph
 from remat_explorer.graph.repeated_blocks import repeated_blocks
 from remat_explorer.offload import Fetch
@@ -62,6 +62,8 @@ class ModelView:
             if schedule is not self._drawn[1]:
                 widget.stages = 0 if schedule is None else schedule.stages
                 widget.R, widget.S = (b"", b"") if schedule is None else schedule.row_lists()
+                sends = None if state.sending is None else state.sending.plan
+                widget.host = [] if sends is None else host_stack(sends).total.tolist()
                 widget.steps = b"" if schedule is None else step_plan(state.shown_plan or Plan.of(schedule)).tobytes()
             self._drawn = (graph, schedule)
             self._follow()
@@ -92,6 +94,7 @@ class ModelGraph(PageWidget):
         stages: rows of R and S.
         steps: the plan of the schedule, as `step_plan` has it.
         plain: the plan that keeps everything, in the same way.
+        host: bytes on the host while each computation runs; empty where nothing can be sent.
         folded: numbers of the repeated blocks that are one box on each rail.
         computation: the one of the plan that the step has come to; one of the stage.
         playing: whether the browser moves the step on, as long as it shows it.
@@ -103,6 +106,7 @@ class ModelGraph(PageWidget):
     boxes = t.Bytes(b"").tag(sync=True)
     R = t.Bytes(b"").tag(sync=True)
     S = t.Bytes(b"").tag(sync=True)
+    host = t.List([]).tag(sync=True)
     stages = t.Int(0).tag(sync=True)
     steps = t.Bytes(b"").tag(sync=True)
     plain = t.Bytes(b"").tag(sync=True)

@@ -72,7 +72,17 @@ from remat_explorer.explorer.work.background_searches import alignment_of
 from remat_explorer.explorer.work.executing import describe_proof
 from remat_explorer.explorer.work.scenes import Scene, complete_scene, default_scenes, fill_caption, scene_selection
 from remat_explorer.explorer.work.screen import describe_best_known, describe_sending, rules_out
-from remat_explorer.figures import DARK, KINDS, LIGHT, PLACES, AnyPlan, journeys_of, rectangles_of, schedule_of
+from remat_explorer.figures import (
+    DARK,
+    KINDS,
+    LIGHT,
+    PLACES,
+    AnyPlan,
+    host_stack,
+    journeys_of,
+    rectangles_of,
+    schedule_of,
+)
 from remat_explorer.graph import Graph
 from remat_explorer.graph.repeated_blocks import repeated_blocks
 from remat_explorer.offload import TransferPlan, TransferSolution
@@ -279,6 +289,7 @@ class Recording:
                 "along": values_of_stages(schedule),
                 "margins": margins(schedule),
                 "steps": step_plan(one.plan).tolist(),
+                "host": [] if one.sends is None else host_stack(one.sends).total.tolist(),
                 "stages": {name: text_patterns(part[name] for part in parts) for name in parts[0]},
             }
 

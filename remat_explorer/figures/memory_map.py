@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -403,7 +403,8 @@ def _text(plan: AnyPlan, piece: Piece, arena: Arena) -> str:
     if piece.kind == "resident":
         return f"resident bytes<br>{place}, over the whole plan"
     if piece.value < 0:
-        return f"workspace<br>{place}<br>statement {begin}: {in_figure(plan.text(plan.statements[begin]))}"
+        running: Any = plan.statements[begin]
+        return f"workspace<br>{place}<br>statement {begin}: {in_figure(plan.text(running))}"
     origins = {"recomputed": "computed again", "fetched": "back from the host"}
     again = origins.get(piece.kind, "computed for the first time")
     name = in_figure(plan.graph.values[piece.value].name)

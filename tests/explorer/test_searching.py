@@ -405,7 +405,7 @@ def test_where_values_may_be_sent_the_best_plan_at_the_bandwidth_of_now_is_shown
     state.budget = 3
     assert state.sending is None  # no plan is known that fits
     state.budget, state.transfers = 4, None
-    assert state.plan.peak <= 4
+    assert rx.Plan.of(state.schedule).peak <= 4
     assert controls.bandwidth.layout.display == "none"
     assert sent_curve(state) == {}
 

@@ -267,6 +267,6 @@ def test_figures_of_a_plan_that_sends_have_its_bytes_here_and_on_the_host() -> N
     plan = TransferPlan.from_events(linear(2), Transfers(1, 1), [*events, ("compute", 4, 4)])
     runs = [i for i, statement in enumerate(plan.statements) if isinstance(statement, Compute)]
     assert stack(plan).total.tolist() == plan.timeline.during[runs].tolist()
-    shown = {trace.name: trace for trace in memory_timeline(plan).data if trace.visible}
-    assert max(shown["on the host"].y) == plan.host_peak
-    assert [trace.name for trace in memory_map(plan).data if trace.visible][-3] == "fetched"
+    line, placed = [list[Any](figure.data) for figure in (memory_timeline(plan), memory_map(plan))]
+    assert max(next(trace.y for trace in line if trace.name == "on the host")) == plan.host_peak
+    assert [trace.name for trace in placed if trace.visible][-3] == "fetched"

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from remat_explorer import solvers
 from remat_explorer.errors import SolverError
 from remat_explorer.explorer.state.state import HistoryPoint, State
 from remat_explorer.explorer.state.strategy_choice import SolveRequest, describe_strategy, remark_on, solve_request
@@ -25,6 +24,7 @@ from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import STRATEGIES, Answer, Frontier, Progress, Solution, Status, method_of
+from remat_explorer.solvers import solve as find_plan
 
 MAX_HISTORY = 400  # moments that are kept of one solve
 _STAYS = "The screen shows the schedule from before."
@@ -92,7 +92,7 @@ def solve_sending(state: State, graph: Graph, cancelled: threading.Event) -> Non
     state.say(f"{begins}: starting…")
     state.history = ()
     settings = {"time_limit": state.time_limit, "solver": state.solver, "cancelled": cancelled.is_set}
-    found = solvers.solve(
+    found = find_plan(
         graph,
         budget,
         SENDS,
