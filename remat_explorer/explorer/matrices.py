@@ -60,8 +60,8 @@ class MatrixView:
         self._edits = MatrixEdits(state, self.widget)
         self._named: Graph | None = None
         self._frames: dict[Schedule, Frame] = {}  # of the curve, by peak
-        self._drawn: tuple[Schedule | None, Schedule | None] = (None, None)
-        state.observe(self._draw, ["schedule", "other"])
+        self._drawn: tuple[Any, ...] = (None, None, None)  # schedule, the other one, and the solution that sends
+        state.observe(self._draw, ["schedule", "sending", "other"])
         state.observe(self._move, FOLLOWED)
         state.observe(self._follow, ["stage", "value"])
         state.observe(self._switch, ["picture", "colouring"])
@@ -74,14 +74,15 @@ class MatrixView:
 
     def _draw(self, change: Any = None) -> None:
         schedule, other, widget = self._state.schedule, self._compared(), self.widget
-        if (schedule, other) == self._drawn and change is not None:
+        shown = (schedule, other, self._state.sending)
+        if shown == self._drawn and change is not None:
             return
         with widget.hold_sync():
             if schedule is None:
                 widget.rows = 0
             else:
                 self._fill(schedule, other)
-            self._drawn = (schedule, other)
+            self._drawn = shown
             self._edits.follow()
             self._copy()
         _let_it_leave()
@@ -94,8 +95,8 @@ class MatrixView:
             widget.kinds = kind_colours(schedule.graph)
             widget.blocks = folded_blocks(schedule.graph)
             widget.resident = schedule.graph.resident_bytes
-        if schedule is not self._drawn[0]:
-            sending = self._state.sending
+        sending = self._state.sending
+        if schedule is not self._drawn[0] or sending is not self._drawn[2]:
             plan = None if sending is None else sending.plan
             cells = MatrixCells.of(schedule, plan)
             widget.journeys = [] if plan is None else [list(astuple(journey)) for journey in journeys_of(plan)]

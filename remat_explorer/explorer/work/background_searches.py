@@ -371,7 +371,7 @@ class Placer:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._placed: AnyPlan | None = None
-        state.observe(self._follow, ["schedule", "picture"])
+        state.observe(self._follow, ["schedule", "sending", "picture"])
         self._follow()
 
     def cancel(self) -> None:
