@@ -115,6 +115,8 @@ class Controls:
         self.bandwidth = w.FloatLogSlider(base=10, step=0.02, readout_format=".3g", continuous_update=False)
         self.bandwidth.tooltip = "How fast values travel to the host and back; what is known is shown at once"
         self.bandwidth.style.description_width = "initial"
+        self.bandwidth.layout.width = "230px"
+        self.bandwidth.add_class("remat-bandwidth")
         self.bandwidth.observe(self._take_bandwidth, "value")
         shown = [*first, *([] if budget is None else [budget]), self.bandwidth, pressed]
         first = w.HBox(shown, layout=w.Layout(flex_flow="row wrap", align_items="center")).add_class("remat-first")
