@@ -15,6 +15,7 @@ import numpy as np
 from remat_explorer.errors import ScheduleError
 from remat_explorer.figures.byte_axis import ByteAxis
 from remat_explorer.figures.palette import Palette, Theme, palette
+from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.offload import Fetch, Send, TransferPlan
 from remat_explorer.offsets import ALIGNMENT, Arena, Rectangles, place_rectangles, predict_pool
 from remat_explorer.plain_text import in_figure
@@ -194,6 +195,7 @@ def _kind(plan: AnyPlan, begin: int, end: int) -> str:
     return "kept" if later else "temporaries"
 
 
+@memoize_by_identity
 def schedule_of(plan: TransferPlan) -> Schedule:
     """What a plan that sends values computes, as a schedule: what its S retains is on the device or on the host.
 

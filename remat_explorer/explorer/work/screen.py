@@ -17,6 +17,7 @@ from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.state.strategy_choice import describe_strategy
 from remat_explorer.figures import schedule_of
 from remat_explorer.graph import Graph, cost_unit
+from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.offload import TransferPlan, Transfers, TransferSolution, check_transfers, status_of
 from remat_explorer.quantities import format_bytes, format_overhead, format_rate, format_seconds, format_share
 from remat_explorer.solvers import OwnPoint, Solution, Status, default_strategy, extend_frontier, rules_out_budget
@@ -80,7 +81,7 @@ def show_sending(state: State, sending: TransferSolution) -> None:
     before = state.sending
     if before is None or before.plan is not sending.plan:
         show_schedule(state, schedule_of(sending.plan), None, sending)
-    elif before is not sending:
+    elif (before.budget, before.lower_bound) != (sending.budget, sending.lower_bound):
         state.sending = sending
     state.say(describe_sending(sending), "good" if sending.status is Status.OPTIMAL else "plain")
 
@@ -129,13 +130,21 @@ def _retime(solution: TransferSolution, transfers: Transfers) -> TransferSolutio
     """A known plan with other transfers, checked; None where it is not legal with them."""
     if solution.transfers == transfers or solution.plan is None:
         return solution
-    plan = TransferPlan(solution.graph, transfers, solution.plan.statements)
-    try:
-        check_transfers(plan, solution.peak)
-    except ScheduleError:  # the host has no room
-        return None
-    status = status_of(plan.makespan, None)
-    return replace(solution, transfers=transfers, plan=plan, lower_bound=None, status=status)
+    times = _known_times(solution)
+    if transfers not in times:
+        plan = TransferPlan(solution.graph, transfers, solution.plan.statements)
+        retimed = replace(solution, transfers=transfers, plan=plan, lower_bound=None, status=Status.FEASIBLE)
+        try:
+            check_transfers(plan, solution.peak)
+            times[transfers] = retimed
+        except ScheduleError:  # the host has no room
+            times[transfers] = None
+    return times[transfers]
+
+
+@memoize_by_identity
+def _known_times(solution: TransferSolution) -> dict[Transfers, TransferSolution | None]:
+    return {}
 
 
 def _is_at_least(these: Transfers, those: Transfers) -> bool:
