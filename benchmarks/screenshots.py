@@ -27,6 +27,7 @@ BEGIN = "import remat_explorer as rx\nexplorer = {}\nexplorer"
 READY = "explorer.wait(120), explorer.wait_for_sweep(120)"
 SOLVE = f"explorer.solve()\n{READY}\nexplorer.select(stage=explorer.state.schedule.stages * 2 // 3)"
 SMALL = 'rx.Explorer("residual_net", batch=16, budget="62%")'
+SENDS = 'rx.Explorer("residual_net", batch=16, budget="55%", transfers="5 GB/s", time_limit=15)'
 MEASURED = 'rx.Explorer("residual_net", batch=64, budget="65%", measured_costs=True)'
 CHOICES = 'rx.Explorer("residual_net", batch=16, budget="55%", implementations="all")'
 CONVOLUTION = 'explorer.select(operation="blocks.1.convolution2 gradient of weight")\nexplorer.state.panel = "ways"'
@@ -107,6 +108,7 @@ CASES: dict[str, list[str]] = {
     ],
     "implementations": [CHOICES, SOLVE, 'explorer.state.colouring = "implementation"', CONVOLUTION],
     "layers": [CHOICES, SOLVE, 'explorer.state.picture = "case"'],
+    "sends": [SENDS, SOLVE],
     "infeasible": [SMALL, f"{READY}\nexplorer.state.budget = explorer.state.smallest.lower_bound * 9 // 10\n{SOLVE}"],
     "error": [SMALL, f"{READY}\nexplorer.state.image = 3\n{READY}"],
 }

@@ -6,13 +6,15 @@ Also which kinds of implementations a graph has to choose from, and what has to 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from remat_explorer.explanations.wording import cost_text
 from remat_explorer.graph import Graph, Implementation, Operation
 from remat_explorer.memoize import memoize_by_identity
-from remat_explorer.plan import Compute, Plan, Statement
+from remat_explorer.offload import TransferPlan
+from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule
 
@@ -257,7 +259,7 @@ def way_name(graph: Graph, operation: int, code: int) -> str:
     return graph.operations[operation].implementations[code - 1].name if code > 1 else ""
 
 
-def statement_text(plan: Plan, statement: Statement) -> str:
+def statement_text(plan: Plan | TransferPlan, statement: Any) -> str:
     """A statement as people read it, with the name of its implementation where that is not the default one."""
     said = plan.text(statement)
     name = ""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from remat_explorer.offload import TransferPlan
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_bytes
 
@@ -27,7 +29,7 @@ class ScheduleDifference:
     reason: str
 
 
-def largest_difference(plan: Plan, during: np.ndarray, after: np.ndarray) -> ScheduleDifference | None:
+def largest_difference(plan: Plan | TransferPlan, during: np.ndarray, after: np.ndarray) -> ScheduleDifference | None:
     """The largest difference between measured and predicted memory, or None where there is none.
 
     Args:
@@ -54,7 +56,8 @@ def largest_difference(plan: Plan, during: np.ndarray, after: np.ndarray) -> Sch
         reason = f"the workspace of {name} was {_by(within)} than predicted"
     elif held[at]:
         start = at - 1 - int((held[:at][::-1] != held[at]).argmax())  # the statement that brought the difference
-        origin = plan.text(plan.statements[start])
+        began: Any = plan.statements[start]
+        origin = plan.text(began)
         reason = f"what was held was {_by(int(held[at]))} than predicted since {origin!r} (statement {start})"
     else:
         reason = "memory that is not a value's was in use while it ran"

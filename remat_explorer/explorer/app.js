@@ -36,6 +36,7 @@ function set(element, name, value) {
 const SWITCHES = { ".remat-tabs": "Panels", ".remat-scrubber": "Pictures" };
 
 function named(explorer) {
+  set(explorer.querySelector(".remat-bandwidth .noUi-handle"), "aria-label", "Bandwidth to the host and back");
   for (const [place, label] of Object.entries(SWITCHES)) {
     const tabs = explorer.querySelector(`${place} .widget-toggle-buttons`);
     if (!tabs) continue;

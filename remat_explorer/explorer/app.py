@@ -51,6 +51,7 @@ SETTINGS = (
     "strategy",
     "sweep",
     "time_limit",
+    "transfers",
 )
 STYLE = Path(__file__).parent / "app.css"
 CLOSED = "This explorer is closed and has let go of its model; open another one with rx.Explorer(...)."
@@ -67,7 +68,8 @@ class Explorer(Driver, w.VBox):
         loss: as for `remat_explorer.capture`.
         graph: a training graph without a module; it can be solved and looked at, not executed.
         settings: batch, image, device (else where the module lies), budget (bytes, "1.5 GiB", "60%"), strategy,
-            options, solver, time_limit; measured_costs (True for measured ones from the beginning, False for estimates;
+            options, solver, time_limit; transfers (what copies to the host take, such as "25 GB/s": values may then be
+            sent away); measured_costs (True for measured ones from the beginning, False for estimates;
             without it, estimates are replaced by what is measured once a schedule is executed); implementations
             ("none", "exact", "all", or kinds of them) that may be chosen; improve and sweep, of which False keeps the
             explorer from working by itself; permissions, for a page that others see

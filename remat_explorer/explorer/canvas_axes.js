@@ -396,11 +396,11 @@ function ownLegend(name, palette, model, compared) {
 }
 
 // What colours mean, said in the heading: each word is underlined with its own.
-function colourWords(name, palette, compared) {
+function colourWords(name, palette, compared, sends) {
   const word = (text, colour) => Object.assign(element("u", "", text), { style: `--mark: ${colour}` });
   if (compared) return [word("only here", palette.only_first), " ", word("only there", palette.only_second), " ", word("both", palette.both)];
-  if (name === "R") return ["runs ", word("forward", palette.forward), " ", word("backward", palette.backward), " ", word("again", palette.recompute)];
-  return name === "S" ? [word("kept", palette.kept), " from stage to stage"] : [];
+  if (name === "R") return ["runs ", word("forward", palette.forward), " ", word("backward", palette.backward), " ", word("again", palette.recompute), ...(sends ? [" ", word("sent", palette.sent)] : [])];
+  return name === "S" ? [word("kept", palette.kept), ...(sends ? [" or ", word("on the host", palette.sent)] : [" from stage to stage"])] : [];
 }
 
 function luminance(colour) {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import ipywidgets as w
@@ -17,6 +19,9 @@ from remat_explorer.explorer.state.strategy_choice import (
     unsuitable_strategies,
 )
 from remat_explorer.explorer.work.model_sources import DEFAULT_SIZES
+from remat_explorer.graph import cost_unit
+from remat_explorer.offload import LINKS, Transfers
+from remat_explorer.quantities import format_rate
 from remat_explorer.solvers import (
     BACKENDS,
     STRATEGIES,
@@ -40,13 +45,16 @@ TOOLTIPS = {
     "implementations": "Other ways to compute operations that the schedule may choose: none; exact, whose results are "
     "equal bit for bit; or all. The row above the picture switches each kind on or off",
     "strategy": "How schedules are found",
+    "transfers": 'Values may be sent to the host and fetched back: over a link such as pcie4, or at "25 GB/s", '
+    '"25 GB/s out, 20 GB/s back". Leave it empty, and nothing is sent',
     "options": "Options of the strategy: NAME=VALUE, with commas between them.",
     "solver": "Back end for linear and integer programs",
     "time_limit": "Seconds that a solve may take",
 }
 OTHER_METHODS = "Show the schedules of all strategies on the curve, not only the best ones"
 FIRST = ("model", "batch")  # fields of the first row
-HIDDEN = ("device", "measured_costs", "implementations", "strategy", "options", "solver", "time_limit")
+HIDDEN = ("device", "measured_costs", "implementations", "strategy", "transfers", "options", "solver", "time_limit")
+RATES = (0.0, 3.0)  # powers of ten of GB/s that the slider reaches over
 WAYS = ("none", "exact", "all", "chosen")
 MORE = "Strategy, limits, device, costs, implementations, other methods; present, save"
 COSTS = (("when it is run", None), ("measured", True), ("estimated", False))
@@ -77,6 +85,7 @@ class Controls:
             "measured_costs": ("Costs", w.Dropdown(options=COSTS), 96),
             "implementations": ("Implementations", w.Dropdown(options=WAYS), 98),
             "strategy": ("Strategy", w.Dropdown(options=_with(list(STRATEGIES), state.strategy)), 176),
+            "transfers": ("Send away", w.Combobox(options=[*LINKS, "25 GB/s"], placeholder="nothing", **number), 104),
             "options": ("Options", w.Text(**number), 110),
             "solver": ("Solver", w.Dropdown(options=_with(list(BACKENDS), state.solver)), 66),
             "time_limit": ("Limit (s)", w.Text(**number), 54),
@@ -103,17 +112,25 @@ class Controls:
         wrapped = {"flex_flow": "row wrap", "align_items": "flex-start"}
         self._others = w.HBox([*others, self.refresh, self.methods, *tools], layout=w.Layout(**wrapped))
         self._others.add_class("remat-more")
-        shown = [*first, *([] if budget is None else [budget]), pressed]
+        self.bandwidth = w.FloatLogSlider(base=10, step=0.02, readout_format=".3g", continuous_update=False)
+        self.bandwidth.tooltip = "How fast values travel to the host and back; what is known is shown at once"
+        self.bandwidth.style.description_width = "initial"
+        self.bandwidth.layout.width = "230px"
+        self.bandwidth.add_class("remat-bandwidth")
+        self.bandwidth.observe(self._take_bandwidth, "value")
+        shown = [*first, *([] if budget is None else [budget]), self.bandwidth, pressed]
         first = w.HBox(shown, layout=w.Layout(flex_flow="row wrap", align_items="center")).add_class("remat-first")
         self.widget = w.VBox([first, self._others])
         self.widget.add_class("remat-controls")
         state.observe(self._show_more, ["more", *HIDDEN, "graph"])
         state.observe(self._explain_strategy, ["strategy", "graph"])
+        state.observe(self._show_bandwidth, ["transfers", "graph"])
         state.observe(self._list_strategies, "graph")
         state.observe(lambda change: self._list("device", devices(state)), "inputs")
         state.observe(self._enable, ["busy", "graph", "solution", "no_execution", "model"])
         self._list_strategies()
         self._explain_strategy()
+        self._show_bandwidth()
         self._enable()
         self._show_more()
 
@@ -124,6 +141,32 @@ class Controls:
         self._others.layout.display = None if state.more else "none"
         self.more.description = "⋯ •" if unusual and not state.more else "⋯"
         self.more.tooltip = MORE if state.more or not unusual else f"{MORE}. Changed: {', '.join(unusual)}"
+
+    def _show_bandwidth(self, change: Any = None) -> None:
+        """The slider of the bandwidth, where values may be sent."""
+        transfers, slider = self._state.transfers, self.bandwidth
+        slow = 0 if transfers is None else min(transfers.out, transfers.back)
+        slider.layout.display = None if 0 < slow < math.inf else "none"
+        if 0 < slow < math.inf:
+            rate = slow / self._rate_unit
+            slider.description = "GB/s" if self._rate_unit > 1 else "B a unit"
+            with slider.hold_trait_notifications():
+                slider.min = min(RATES[0], math.floor(math.log10(rate)))
+                slider.max = max(RATES[1], math.ceil(math.log10(rate)))
+                slider.value = rate
+
+    @property
+    def _rate_unit(self) -> float:
+        graph = self._state.graph
+        return 1.0 if graph is not None and not cost_unit(graph) else 1e9
+
+    def _take_bandwidth(self, change: Any) -> None:
+        transfers, rate = self._state.transfers, change["new"] * self._rate_unit
+        slow = 0 if transfers is None else min(transfers.out, transfers.back)
+        if transfers is not None and 0 < slow < math.inf and not math.isclose(rate, slow, rel_tol=1e-6):
+            rate = float(f"{rate:.3g}")
+            faster = {way: getattr(transfers, way) * rate / slow for way in ("out", "back")}
+            self._state.transfers = replace(transfers, **faster)
 
     def _bind(self, name: str, field: Any) -> None:
         state = self._state
@@ -233,6 +276,7 @@ def changed_hidden_fields(state: State) -> list[str]:
         "measured_costs": {None: "", True: "measured costs", False: "estimated costs"}[state.measured_costs],
         "implementations": "" if state.implementations == NONE else "implementations",
         "strategy": "" if state.strategy == usual else f"strategy {state.strategy}",
+        "transfers": "" if state.transfers is None else f"sends at {format_transfers(state.transfers)}",
         "options": "options" if state.options else "",
         "solver": "" if state.solver == "highs" else f"solver {state.solver}",
         "time_limit": "" if state.time_limit == 60 else f"limit {state.time_limit:g} s",
@@ -253,7 +297,8 @@ def button_reasons(state: State) -> dict[str, tuple[str, str]]:
     """
     wait = f"Wait until {state.busy} is done, or cancel it" if state.busy else ""
     no_graph = "" if state.graph is not None else "There is no model yet"
-    no_solution = "" if state.solution is not None else "There is no schedule to run yet: find one first"
+    found = state.solution or state.sending
+    no_solution = "" if found is not None else "There is no schedule to run yet: find one first"
     return {
         "refresh": ("", TOOLTIPS["refresh"]),
         "solve": (wait or no_graph, "Look for the cheapest schedule within the budget by the chosen strategy"),
@@ -323,6 +368,28 @@ def parse_batch(text: str) -> int:
     return int(digits)
 
 
+def format_transfers(transfers: Transfers | None) -> str:
+    """What may be sent, as the field shows it: a link by its name.
+
+    >>> format_transfers(Transfers.of("pcie4")), format_transfers(Transfers(25e9, 25e9)), format_transfers(None)
+    ('pcie4', '25 GB/s', '')
+    """
+    if transfers is None:
+        return ""
+    names = (name for name in LINKS if Transfers.of(name) == transfers)
+    plain = Transfers(transfers.out, transfers.out) == transfers
+    return next(names, format_rate(transfers.out) if plain else transfers.describe())
+
+
+def parse_transfers(text: str) -> Transfers | None:
+    """What may be sent, from the field; nothing for none.
+
+    Raises:
+        QuantityError: if it is neither a link nor a bandwidth.
+    """
+    return Transfers.of(text) if text.strip() else None
+
+
 def parse_limit(text: str) -> float:
     """A time limit from the field, in seconds.
 
@@ -358,7 +425,12 @@ def devices(state: State) -> list[str]:
     return names if state.device in names else [*names, state.device]
 
 
-READ: dict[str, Callable[[str], Any]] = {"batch": parse_batch, "image": parse_image, "time_limit": parse_limit}
+READ: dict[str, Callable[[str], Any]] = {
+    "batch": parse_batch,
+    "image": parse_image,
+    "time_limit": parse_limit,
+    "transfers": parse_transfers,
+}
 
 
 WRITTEN: dict[str, Callable[[Any], str]] = {
@@ -366,6 +438,7 @@ WRITTEN: dict[str, Callable[[Any], str]] = {
     "image": format_image,
     "options": write_options,
     "time_limit": "{:g}".format,
+    "transfers": format_transfers,
 }
 
 

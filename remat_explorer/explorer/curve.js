@@ -24,7 +24,7 @@ function render({ model, el }) {
   const low = () => model.get("low");
   const span = () => Math.max(model.get("high") - low(), 1);
   const x = (budget) => EDGE.left + ((budget - low()) / span()) * (width - EDGE.left - EDGE.right);
-  const curve = () => ({ best: [], bound: [], points: [], marks: {}, infeasible: 0, ...model.get("curve") });
+  const curve = () => ({ sent: [], others: [], best: [], bound: [], points: [], marks: {}, infeasible: 0, ...model.get("curve") });
   // Points may cost many times as much as the best ones, which they would press onto the axis.
   const top = (points, best) => {
     const dearest = Math.max(1, ...best.map(([, overhead]) => overhead));
@@ -85,15 +85,21 @@ function render({ model, el }) {
     if (slider.disabled) return;
     const style = getComputedStyle(root);
     const colour = (name) => style.getPropertyValue(`--${name}`).trim();
-    const [{ best, bound, points, marks, infeasible }, base] = [curve(), height - EDGE.bottom];
+    const [{ best, bound, points, marks, infeasible, sent, others, rate, colour: sentColour }, base] = [curve(), height - EDGE.bottom];
     const y = scale({ best, points });
     context.font = `11px ${style.fontFamily}`;
     shade(context, colour, bound, infeasible, y, base);
     line(context, colour("axis"), [[EDGE.left, base + 0.5], [width - EDGE.right, base + 0.5]], 1);
-    if (best.length) stairs(context, colour, best, y);
+    if (best.length) stairs(context, colour("ink"), best, y, sent.length ? [2, 3] : []);
+    if (sent.length) {
+      stairs(context, sentColour, sent, y);
+      for (const [peak, overhead] of others) dot(context, x(peak), y(overhead), sentColour);
+      for (const [peak, overhead] of sent) if (!best.some((one) => one[0] === peak && one[1] === overhead)) dot(context, x(peak), y(overhead), sentColour, true);
+    }
     for (const [peak, overhead, proven, , strategy] of points) mark(context, marks[strategy], x(peak), y(overhead), proven, colour("ground"));
-    explain(context, colour, points, marks);
-    write(context, colour, budget, { best, y, base });
+    const right = explain(context, colour, points, marks);
+    if (sent.length) explainSent(context, sentColour, colour("ground"), rate, right);
+    write(context, colour, budget, { best: sent.length ? sent : best, y, base });
   }
 
   // What a filled point is, and a hollow one, above the curve, where it is low.
@@ -109,6 +115,18 @@ function render({ model, el }) {
       mark(context, marks[point[4]], right, EDGE.top + 3, proven, colour("ground"));
       right -= 16;
     }
+    return right;
+  }
+
+  // Left of that, how fast values travel where they may be sent.
+  function explainSent(context, stroke, ground, rate, right) {
+    const words = `sending at ${rate}`;
+    Object.assign(context, { strokeStyle: ground, lineWidth: 4 });
+    context.strokeText(words, right, EDGE.top + 3);
+    context.fillStyle = stroke;
+    context.fillText(words, right, EDGE.top + 3);
+    const left = right - context.measureText(words).width - 6;
+    line(context, stroke, [[left - 18, EDGE.top + 3], [left, EDGE.top + 3]], 1.5);
   }
 
   function line(context, stroke, places, thick, dash = []) {
@@ -139,7 +157,7 @@ function render({ model, el }) {
 
   // What the shadow means, in the highest part of it that has room for the words.
   function name(context, ink, bound, infeasible, y, base) {
-    const words = "nothing lies here: proven";
+    const words = curve().sent.length ? "without sending, nothing lies here: proven" : "nothing lies here: proven";
     const room = context.measureText(words).width + 8;
     let [from, longest] = [Math.max(low(), infeasible), null];
     for (const [budget, overhead] of bound) {
@@ -152,14 +170,22 @@ function render({ model, el }) {
     context.fillText(words, (longest.left + longest.right) / 2, base - longest.high / 2);
   }
 
-  function stairs(context, colour, best, y) {
+  function dot(context, across, down, stroke, filled = false) {
+    context.beginPath();
+    context.arc(across, down, 3, 0, 7);
+    Object.assign(context, { fillStyle: stroke, strokeStyle: stroke, lineWidth: 1.2 });
+    if (filled) context.fill();
+    context.stroke();
+  }
+
+  function stairs(context, stroke, best, y, dash = []) {
     const places = [];
     best.forEach(([peak, overhead], i) => {
       if (i) places.push([x(peak), y(best[i - 1][1])]);
       places.push([x(peak), y(overhead)]);
     });
     places.push([width - EDGE.right, y(best[best.length - 1][1])]);
-    line(context, colour("ink"), places, 1.5);
+    line(context, stroke, places, 1.5, dash);
   }
 
   function mark(context, look, across, down, proven, ground) {
@@ -183,7 +209,7 @@ function render({ model, el }) {
     context.fill();
     context.stroke();
     Object.assign(context, { fillStyle: colour("ink"), textBaseline: "middle", textAlign: "right" });
-    if (best.length) context.fillText(formatOverhead(best[0][1]), EDGE.left - 6, Math.max(EDGE.top + 2, y(best[0][1])));
+    if (best.length && best[0][1] >= 0.05) context.fillText(formatOverhead(best[0][1]), EDGE.left - 6, Math.max(EDGE.top + 2, y(best[0][1])));
     if (at > EDGE.left + 12) context.fillText("+0\u2009%", EDGE.left - 6, base - 3);
     const names = [];
     const name = (text, place, bold) => {

@@ -18,8 +18,10 @@ from remat_explorer.explorer.page_widget import PageWidget
 from remat_explorer.explorer.plots_figure import marker_outline
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.state.strategy_choice import describe_strategy
-from remat_explorer.explorer.work.screen import choose_solution
+from remat_explorer.explorer.work.screen import choose_solution, describe_rate, sending_now
 from remat_explorer.figures import Theme, bound_steps, largest_infeasible, mark, overheads, points_of
+from remat_explorer.figures.palette import palette
+from remat_explorer.offload import TransferSolution
 from remat_explorer.quantities import format_bytes, format_overhead
 from remat_explorer.solvers import Frontier, Solution, Status
 
@@ -83,20 +85,20 @@ class CurveView:
         self.slider.on_msg(self._asked)
         self.field.observe(self._typed, "value")
         state.observe(self._draw, ["budget", "smallest", "checkpoint_all_peak"])
-        state.observe(self._plot, ["frontier", "smallest", "theme", "methods"])
+        state.observe(self._plot, ["frontier", "smallest", "theme", "methods", "transfers", "known_sending"])
         self._draw()
         self._plot()
 
     def _plot(self, change: Any = None) -> None:
         state = self._state
-        shown = (state.frontier, state.theme, state.methods)
+        shown = (state.frontier, state.theme, state.methods, state.transfers, state.known_sending)
         with self.slider.hold_sync():
             self.slider.known = slider_range(state)["known"]
             if self._drawn and self._drawn[0] is shown[0] and self._drawn[1:] == shown[1:]:
                 return
             self._drawn = shown
             self._points = points_on_curve(state.frontier, state.methods)
-            self.slider.curve = curve_of(state.frontier, self._points, state.theme)
+            self.slider.curve = curve_of(state.frontier, self._points, state.theme) | sent_curve(state)
 
     def _asked(self, widget: Any, content: dict[str, Any], buffers: Any) -> None:
         """A click on the point of a strategy: that very schedule is shown."""
@@ -163,6 +165,7 @@ def slider_range(state: State) -> dict[str, float]:
     peaks = {point.peak for point in frontier.nondominated()} if frontier is not None else set()
     found = sorted(float(peak) for peak in peaks if peak is not None)
     feasible = [smallest.known_feasible] if smallest else []
+    found = sorted([*found, *(float(one.peak or 0) for one in sending_now(state))])
     least = smallest.lower_bound if smallest else 0
     return {
         "low": min(least, state.budget) if state.budget else least,
@@ -218,6 +221,36 @@ def curve_of(frontier: Frontier | None, points: Sequence[Solution], theme: Theme
         ],
         "marks": {name: [marker_outline(look.shape), look.colour] for name, look in looks.items()},
     }
+
+
+def sent_curve(state: State) -> dict[str, Any]:
+    """What is drawn of plans that may send values, beside the curve of those that only compute again.
+
+    Returns:
+        Nothing where nothing may be sent, or no such plan is known. Else ``sent``, peaks with overheads in % at the
+        bandwidth of now, by peak, each cheaper than all before; ``others``, what was solved at other bandwidths: peak,
+        overhead, and what is said of it; ``rate``, in words; ``colour``.
+    """
+    now = sending_now(state)
+    if state.transfers is None or not now:
+        return {}
+    best = [] if state.frontier is None else state.frontier.nondominated()
+    plain = [(point.peak or 0, height) for point, height in zip(best, overheads(best).tolist(), strict=True)]
+    steps: list[list[float]] = []
+    for peak, height in sorted([*plain, *((one.peak or 0, _percent(one)) for one in now)]):
+        if not steps or height < steps[-1][1] - 1e-9:
+            steps.append([peak, height])
+    others = [
+        [one.peak, _percent(one), f"{one.transfers.describe()}: {format_bytes(one.peak or 0)}, predicted"]
+        for one in state.known_sending
+        if one.plan is not None and one.transfers != state.transfers
+    ]
+    rate = describe_rate(state.transfers, now[0].graph)
+    return {"sent": steps, "others": others, "rate": rate, "colour": palette(state.theme).sent}
+
+
+def _percent(solution: TransferSolution) -> float:
+    return 100 * ((solution.overhead or 1.0) - 1)
 
 
 def describe_point(point: Solution) -> str:

@@ -136,7 +136,7 @@ def _no_graph(state: State) -> str:
 
 
 def _no_answer(state: State) -> str:
-    return "" if state.solution or state.answer else NOT_SOLVED
+    return "" if state.sending or state.solution or state.answer else NOT_SOLVED
 
 
 def _no_frontier(state: State) -> str:
@@ -180,7 +180,7 @@ def _write_graph(state: State, path: Path) -> None:
 
 
 def _write_solution(state: State, path: Path) -> None:
-    shown = state.solution or state.answer
+    shown = state.sending or state.solution or state.answer
     if shown is not None:
         shown.save(path)
 
@@ -196,7 +196,9 @@ def _write_page(state: State, path: Path) -> None:
         frontier = extend_frontier(frontier.graph, frontier, [state.solution])  # what was measured is on the page
     if frontier is not None:
         shown = (state.budget or None, state.stage, state.value)
-        made = live_page(frontier, permissions=state.permissions, measurement=_timed(state), begin=shown)
+        measured = _timed(state)
+        own = {"permissions": state.permissions, "measurement": measured, "begin": shown, "sending": state.sending}
+        made = live_page(frontier, **own)
         made.save(path)
 
 
@@ -206,10 +208,10 @@ def _write_trace(state: State, path: Path) -> None:
 
 
 def _write_report(state: State, path: Path) -> None:
-    shown = state.solution or state.answer
+    shown = state.sending or state.solution or state.answer
     if shown is None:
         return
-    measured = _timed(state) if shown is state.solution else None
+    measured = None if shown is state.answer is not state.solution else _timed(state)
     write_report(
         shown,
         path,

@@ -130,7 +130,7 @@ async function begin() {
   const matrices = modelWith({ ...overview.matrices, ...empty, ...look, ...beside, rows: 0, dragged: 0 });
   const tanks = { steps: NOTHING, plain: wholeNumbers(overview.plain), computation: 0, budget: 0, playing: false, speed: 1 };
   const graph = modelWith({ ...overview.model, ...look, ...tanks, R: NOTHING, S: NOTHING, stages: 0 });
-  const map = { columns: {}, lines: {}, arena: {}, map_colours: "kind", moment: null };
+  const map = { columns: {}, lines: {}, lanes: {}, arena: {}, map_colours: "kind", moment: null };
   const memory = modelWith({ ...overview.memory, ...look, ...beside, ...map });
   const slider = modelWith({ ...range, value: 0, moving: 0, answered: 0, dragged: 0, curve: {} }, ({ point }) => setBudget(curve().points[point][0]));
   const story = modelWith({ html: "", label: "What the step needs and costs" }, pressed);
@@ -221,6 +221,7 @@ async function begin() {
     const point = here.point;
     if (at("model").hidden || bits === point) return;
     bits = point;
+    graph.set("host", one.host);
     graph.set("steps", wholeNumbers(one.steps));
     const frame = await unpackFrame(frames[point]);
     if (bits !== point) return;
@@ -257,7 +258,7 @@ async function begin() {
     return points[point] && setBudget(points[point][0]);
   }
 
-  const showCurve = () => slider.set("curve", { ...curve(), marks: curve().marks[theme()] });
+  const showCurve = () => slider.set("curve", { ...curve(), marks: curve().marks[theme()], colour: curve().colour?.[theme()] });
 
   // The points of other methods on the curve, where it has any; a click on one shows the best for its memory.
   function showMethods(on) {

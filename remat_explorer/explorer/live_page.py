@@ -19,6 +19,7 @@ from remat_explorer.explorer.model_view import ModelGraph
 from remat_explorer.explorer.recording import NOWHERE, Begin, Recording
 from remat_explorer.explorer.scrubber import StageBar
 from remat_explorer.explorer.work.scenes import Scene
+from remat_explorer.offload import TransferSolution
 from remat_explorer.permissions import Permissions
 from remat_explorer.quantities import format_bytes
 from remat_explorer.report import packed, whole_page
@@ -75,13 +76,16 @@ class LivePage:
         return write_text(path, self.text)
 
 
-def page(found: Frontier | Solution, *, measurement: Measurement | None = None, source: bool = True) -> LivePage:
+def page(
+    found: Frontier | Solution | TransferSolution, *, measurement: Measurement | None = None, source: bool = True
+) -> LivePage:
     """A page in which a schedule, or a whole trade-off curve, can be explored without Python and without a network.
 
     Shown in a notebook, it stays there for readers without a kernel; `save_page` writes it into a file.
 
     Args:
-        found: a solution, which is shown beside keeping everything, or the curve of `remat_explorer.sweep`.
+        found: a solution, which is shown beside keeping everything, or the curve of `remat_explorer.sweep`. One that
+            sends values is shown with its copies.
         measurement: what `remat_explorer.measure` gave for a schedule of it, to be shown with it, or None.
         source: whether it has the lines of code that operations come from, and those around them.
 
@@ -94,7 +98,11 @@ def page(found: Frontier | Solution, *, measurement: Measurement | None = None, 
 
 
 def save_page(
-    found: Frontier | Solution, path: str | Path, measurement: Measurement | None = None, *, source: bool = True
+    found: Frontier | Solution | TransferSolution,
+    path: str | Path,
+    measurement: Measurement | None = None,
+    *,
+    source: bool = True,
 ) -> Path:
     """Write the `page` of a schedule or of a trade-off curve into one HTML file.
 
@@ -110,8 +118,9 @@ def save_page(
 
 
 def live_page(
-    shown: Frontier | Solution,
+    shown: Frontier | Solution | TransferSolution,
     *,
+    sending: TransferSolution | None = None,
     permissions: Permissions | None = None,
     measurement: Measurement | None = None,
     scenes: Sequence[Scene] | None = None,
@@ -125,6 +134,7 @@ def live_page(
 
     Args:
         shown: the curve, as `remat_explorer.sweep` gives it; of a solution, it and the schedule that keeps everything.
+        sending: a solution that may send values, which is one more point, or None.
         permissions: of whose files the lines that the model was captured from are in the page; None for none.
         measurement: a `remat_explorer.runtime.Measurement` of one of these schedules, which is shown with it.
         scenes: what the button Present shows; None for usual ones. Panels other than the explanation are not on the
@@ -136,13 +146,16 @@ def live_page(
     require_arguments(live_page, locals())
     keep_all = solve(shown.graph, "100%", "checkpoint-all")
     assert keep_all.peak is not None
+    if isinstance(shown, TransferSolution):
+        shown, sending, begin = Frontier(shown.graph, (keep_all,)), shown, begin or (shown.budget, None, None)
     frontier = extend_frontier(shown.graph, None, [keep_all, shown]) if isinstance(shown, Solution) else shown
     if not frontier.points:
         frontier = extend_frontier(frontier.graph, frontier, [keep_all])
     smallest, peak = minimum_budget(frontier.graph), keep_all.peak
     if begin is None:
         begin = (shown.budget, None, None) if isinstance(shown, Solution) else NOWHERE
-    recording = Recording(frontier, smallest, peak, permissions=permissions, measurement=measurement, begin=begin)
+    more: dict[str, Any] = {"permissions": permissions, "measurement": measurement, "begin": begin, "sending": sending}
+    recording = Recording(frontier, smallest, peak, **more)
     documents: dict[str, Any] = {"overview": recording.overview() | {"scenes": recording.presented.scenes(scenes)}}
     total = 2 * len(recording.shown) + recording.chunks
     parts = chain(

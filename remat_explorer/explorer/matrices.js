@@ -236,7 +236,7 @@ function listenToEdits({ model, root, views }, edits) {
 }
 
 // R, S and U on canvases with one cursor. Hover never asks the kernel; clicks and keys set `stage`, `value`, `zoom`.
-const CELLS = ["runs", "R", "S", "U", "compared_computed", "compared_kept", "in_vain", "rows", "operations", "values", "kinds"];
+const CELLS = ["runs", "R", "S", "U", "compared_computed", "compared_kept", "in_vain", "journeys", "rows", "operations", "values", "kinds"];
 const PATIENCE = 1000; // milliseconds for the kernel to show what was let go
 const SHOWN = ["blocks", "folded", "editing", "zoom", "found", "budget", "largest", "resident", "colouring"];
 const COUNTS = 18; // pixels beside R for how much each stage computes again
@@ -331,6 +331,7 @@ function render({ model: kept, el }) {
       axes(context, panel, part, palette(), area, marked, model.get("compact"));
       paint(context, panel, part, palette(), area, ratio);
       if (view.name === "R") drawAgain(context, model, panel, part, data, palette(), area);
+      if (view.name !== "U" && !folding && !data.comparedS) drawJourneys(context, model, panel, part, view.name, palette(), area);
       if (panel.near && model.get("budget")) outlines(context, panel, part, palette(), area);
       if (folding) drawFolds(context, panel, part, folding, palette(), area);
       if (marked.size) tint(context, panel, palette(), area, marked);
@@ -342,7 +343,7 @@ function render({ model: kept, el }) {
     }
     const [top, bottom] = [part.rows[0], part.rows[part.rows.length - 1]];
     const named = model.get("compact") && part.whole;
-    for (const view of views) view.subtitle.replaceChildren(...(named ? colourWords(view.name, palette(), data.comparedR !== null) : [view.title]));
+    for (const view of views) view.subtitle.replaceChildren(...(named ? colourWords(view.name, palette(), data.comparedR !== null, model.get("journeys")?.length > 0) : [view.title]));
     if (!part.whole) views[0].subtitle.textContent = `computed in stages ${top}–${bottom} of ${data.rows}`;
     buttons.whole.disabled = buttons.out.disabled = part.whole;
     Object.assign(root.dataset, { rows: data.rows, foot, zoom: model.get("zoom"), compared: Boolean(data.comparedR), colouring: model.get("colouring"), folded: folding ? folding.chosen : "" });

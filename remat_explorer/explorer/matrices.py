@@ -27,9 +27,11 @@ from remat_explorer.explorer.work.editing import (
     stop_editing,
     toggle_cell,
 )
-from remat_explorer.figures import DARK, LIGHT, difference, implementation_colours, kinds_of_computations
+from remat_explorer.figures import DARK, LIGHT, difference, implementation_colours, journeys_of, kinds_of_computations
 from remat_explorer.graph import Graph
 from remat_explorer.graph.repeated_blocks import repeated_blocks
+from remat_explorer.offload import TransferPlan
+from remat_explorer.plan import Compute
 from remat_explorer.quantities import format_seconds
 from remat_explorer.schedule import Schedule, memory_before
 
@@ -58,8 +60,8 @@ class MatrixView:
         self._edits = MatrixEdits(state, self.widget)
         self._named: Graph | None = None
         self._frames: dict[Schedule, Frame] = {}  # of the curve, by peak
-        self._drawn: tuple[Schedule | None, Schedule | None] = (None, None)
-        state.observe(self._draw, ["schedule", "other"])
+        self._drawn: tuple[Any, ...] = (None, None, None)  # schedule, the other one, and the solution that sends
+        state.observe(self._draw, ["schedule", "sending", "other"])
         state.observe(self._move, FOLLOWED)
         state.observe(self._follow, ["stage", "value"])
         state.observe(self._switch, ["picture", "colouring"])
@@ -72,14 +74,15 @@ class MatrixView:
 
     def _draw(self, change: Any = None) -> None:
         schedule, other, widget = self._state.schedule, self._compared(), self.widget
-        if (schedule, other) == self._drawn and change is not None:
+        shown = (schedule, other, self._state.sending)
+        if shown == self._drawn and change is not None:
             return
         with widget.hold_sync():
             if schedule is None:
                 widget.rows = 0
             else:
                 self._fill(schedule, other)
-            self._drawn = (schedule, other)
+            self._drawn = shown
             self._edits.follow()
             self._copy()
         _let_it_leave()
@@ -92,8 +95,11 @@ class MatrixView:
             widget.kinds = kind_colours(schedule.graph)
             widget.blocks = folded_blocks(schedule.graph)
             widget.resident = schedule.graph.resident_bytes
-        if schedule is not self._drawn[0]:
-            cells = MatrixCells.of(schedule)
+        sending = self._state.sending
+        if schedule is not self._drawn[0] or sending is not self._drawn[2]:
+            plan = None if sending is None else sending.plan
+            cells = MatrixCells.of(schedule, plan)
+            widget.journeys = [] if plan is None else [list(astuple(journey)) for journey in journeys_of(plan)]
             widget.runs, widget.R, widget.S = cells.runs, cells.R, cells.S
             widget.U, widget.largest = cells.U, cells.largest
         if other is None:
@@ -214,6 +220,7 @@ class Matrices(PageWidget):
         runs, R, S, U, largest: the attributes of `MatrixCells`.
         compared_computed, compared_kept: what `difference_planes` says; empty when nothing is compared.
         frames: of the trade-off curve, by peak: the fields of `Frame`; empty while the curve is not known.
+        journeys: of values to the host and back: the fields of `Journey`.
         dragged: the budget under the thumb, whose frame is shown; 0 when nothing is dragged.
         found: operations that are marked.
         zoom: first and last stage, first and last operation on the screen; empty is everything.
@@ -240,6 +247,7 @@ class Matrices(PageWidget):
     compared_computed = t.Bytes(b"").tag(sync=True)
     compared_kept = t.Bytes(b"").tag(sync=True)
     frames = t.List([]).tag(sync=True)
+    journeys = t.List([]).tag(sync=True)
     dragged = t.Float(0).tag(sync=True)
     resident = t.Float(0).tag(sync=True)
     budget = t.Float(0).tag(sync=True)
@@ -284,8 +292,8 @@ class MatrixCells:
     largest: float
 
     @staticmethod
-    def of(schedule: Schedule) -> MatrixCells:
-        """The cells of a schedule.
+    def of(schedule: Schedule, plan: TransferPlan | None = None) -> MatrixCells:
+        """The cells of a schedule, or of what a plan that sends values computes, with the memory of that plan.
 
         >>> from remat_explorer.instances import linear
         >>> cells = MatrixCells.of(Schedule(linear(1), np.eye(3), np.tril(np.ones((3, 3)), -1)))
@@ -294,6 +302,10 @@ class MatrixCells:
         """
         computations, held = schedule.computations, schedule.held
         shown = np.concatenate([memory_before(computations, held), held.during])
+        if plan is not None:
+            runs = np.array([i for i, one in enumerate(plan.statements) if isinstance(one, Compute)], dtype=np.int64)
+            line = plan.timeline
+            shown = np.concatenate([np.append(plan.graph.resident_bytes, line.after)[runs], line.during[runs]])
         largest = float(shown.max()) if shown.size else 0.0
         levels = np.maximum(1, np.rint(shown * (LEVELS / max(largest, 1.0))))
         kinds = kinds_of_computations(schedule) + computations.implementation * np.uint8(COMPUTATIONS)
@@ -317,6 +329,7 @@ class Frame:
         largest: the attribute of `MatrixCells`.
         lengths: of runs, R, S and U in bytes.
         packed: these, one behind the other, as a zlib stream.
+        journeys: of values to the host and back, the fields of `Journey`.
     """
 
     peak: int
@@ -324,19 +337,22 @@ class Frame:
     largest: float
     lengths: tuple[int, int, int, int]
     packed: bytes
+    journeys: tuple[tuple[int, int, int, int], ...] = ()
 
     @staticmethod
-    def of(schedule: Schedule, peak: int) -> Frame:
-        """The frame of a schedule with that peak.
+    def of(schedule: Schedule, peak: int, plan: TransferPlan | None = None) -> Frame:
+        """The frame of a schedule with that peak, or of what a plan that sends values computes.
 
         >>> from remat_explorer.instances import linear
         >>> Frame.of(Schedule(linear(1), np.eye(3), np.tril(np.ones((3, 3)), -1)), 3).lengths
         (28, 3, 24, 12)
         """
-        cells = MatrixCells.of(schedule)
+        cells = MatrixCells.of(schedule, plan)
+        journeys = () if plan is None else tuple(astuple(journey) for journey in journeys_of(plan))
         parts = (cells.runs, cells.R, cells.S, cells.U)
         runs, R, S, U = map(len, parts)
-        return Frame(peak, schedule.stages, cells.largest, (runs, R, S, U), zlib.compress(b"".join(parts)))
+        packed = zlib.compress(b"".join(parts))
+        return Frame(peak, schedule.stages, cells.largest, (runs, R, S, U), packed, journeys)
 
 
 def difference_planes(first: Schedule, second: Schedule) -> tuple[bytes, bytes, int]:

@@ -165,7 +165,8 @@ function panels(model, data, part) {
       colour: (level, colours) => colours[level],
       text(t, v) {
         const differs = comparedS ? levelIn(comparedS, t, v) : 0;
-        let kept = data.keptAt(t, v) ? "kept from the stage before" : "not in memory when the stage begins";
+        const away = model.get("journeys")?.some(([value, , freed, fetched]) => value === v && t > freed && t <= fetched);
+        let kept = away ? "on the host when the stage begins" : data.keptAt(t, v) ? "kept from the stage before" : "not in memory when the stage begins";
         if (data.inVainAt(t, v)) kept = "may be kept, but nothing reads it there, and the plan does not hold it";
         if (differs || t >= stages) kept = `kept ${HERE[differs]}${none(t)}`;
         return `${values[v][0]} (value ${v}, ${formatBytes(values[v][1])}): ${kept}`;
@@ -324,6 +325,35 @@ function drawAgain(context, model, panel, part, data, palette, box) {
   counts.forEach((count, row) => {
     if (count) context.fillRect(box.left + box.width + 4, box.top + (row + 0.5) * down - least / 2, 2 + (10 * count) / most, least);
   });
+}
+
+// In S what is kept on the host, not here; in R, at what writes it, where a value leaves and where it is back.
+function drawJourneys(context, model, panel, part, name, palette, box) {
+  const [across, down] = [box.width / panel.ids.length, box.height / part.rows.length];
+  const place = (stage) => box.top + (stage - part.first) * down;
+  context.save();
+  context.beginPath();
+  context.rect(box.left, box.top, box.width, box.height);
+  context.clip();
+  context.fillStyle = palette.sent;
+  for (const [value, sent, freed, fetched] of model.get("journeys") ?? []) {
+    const column = panel.at(name === "R" ? model.get("values")[value][2] : value);
+    if (column < 0) continue;
+    const left = box.left + column * across;
+    if (name === "S") context.fillRect(left, place(freed + 1), Math.max(across - 0.5, 1.5), (fetched - freed) * down);
+    else {
+      const [size, middle] = [Math.max(3, Math.min(5, across / 2)), left + across / 2];
+      for (const [stage, up] of [[sent, 1], [fetched, -1]]) {
+        const at = place(stage) + down / 2;
+        context.beginPath();
+        context.moveTo(middle - size, at + up * size);
+        context.lineTo(middle + size, at + up * size);
+        context.lineTo(middle, at - up * size);
+        context.fill();
+      }
+    }
+  }
+  context.restore();
 }
 
 const known = new Uint32Array(65536); // the colours of the levels met so far; 0, which is transparent, is not yet

@@ -1,13 +1,13 @@
 // The schedules of the trade-off curve, which the page holds: what is dragged is drawn without asking for it.
-// A frame is [peak, rows, largest, lengths of runs, R, S and U, these as a zlib stream]; peaks ascend.
+// A frame is [peak, rows, largest, lengths of runs, R, S and U, these as a zlib stream, journeys]; peaks ascend.
 const PARTS = ["runs", "R", "S", "U"];
 const NOTHING = new DataView(new ArrayBuffer(0));
 const MORPH = 150; // milliseconds in which a picture becomes the next one
 
-async function unpackFrame([, rows, largest, lengths, packed]) {
+async function unpackFrame([, rows, largest, lengths, packed, journeys]) {
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
   const bytes = await new Response(stream).arrayBuffer();
-  const frame = { rows, largest, compared_computed: NOTHING, compared_kept: NOTHING };
+  const frame = { rows, largest, journeys, compared_computed: NOTHING, compared_kept: NOTHING };
   PARTS.forEach((name, i) => {
     const at = lengths.slice(0, i).reduce((sum, length) => sum + length, 0);
     frame[name] = new DataView(bytes, at, lengths[i]);

@@ -88,7 +88,7 @@ function saidOf(data, kinds, i) {
   if (value < 0) return `${place}, ${time}, only while it runs`;
   const layer = data.layers[layerOf(data, value)][0];
   const where = layer === data.operations[0]?.[0] || layer === nameIn(data, value) ? "" : ` · ${layer}`;
-  const again = kinds[data.kind[i]] === "recomputed" ? ", computed again" : "";
+  const again = { recomputed: ", computed again", fetched: ", back from the host" }[kinds[data.kind[i]]] ?? "";
   const lives = data.rectanglesOf(value).length;
   return `${place}, ${time}${again}${lives > 1 ? `; ${lives} times in memory` : ""}${where}`;
 }
@@ -221,7 +221,7 @@ function momentsTable(data, moments, select) {
 
 // From computations and bytes to places on the canvas, and back. Resident bytes, where they are much, are a strip of
 // their own at the bottom: drawn to scale they would leave no room for what changes.
-const MAP = { left: 64, right: 8, top: 8, bottom: 32, strip: 15 };
+const MAP = { left: 64, right: 8, top: 8, bottom: 32, strip: 15, lane: 13 };
 const MUCH = 0.2; // share of the map from which on resident bytes are a strip
 const BUDGET_SEEN = 1.4; // times the height of the rest, up to which the axis reaches to the budget
 const ROOM = 1.03;
@@ -248,7 +248,9 @@ function spaceOf(model, data, width, height) {
   const stripped = data.residentIsLow && resident > MUCH * top && resident < top;
   const floor = stripped ? resident : 0;
   const strip = stripped ? MAP.strip : 0;
-  const area = { left: MAP.left, top: MAP.top, width: width - MAP.left - MAP.right, height: height - MAP.top - MAP.bottom };
+  const lanes = (model.get("lanes")?.engines?.length ?? -1) + 1; // and one of what is on the host
+  const bottom = height - lanes * MAP.lane;
+  const area = { left: MAP.left, top: MAP.top, width: width - MAP.left - MAP.right, height: bottom - MAP.top - MAP.bottom };
   const [base, reach] = [area.top + area.height, floor + ROOM * (top - floor)];
   const across = area.width / (to - from);
   const up = (area.height - strip) / (reach - floor);
@@ -263,7 +265,7 @@ function spaceOf(model, data, width, height) {
     reach,
     base,
     budgetFits,
-    bottom: height,
+    bottom,
     x: (computation) => area.left + (computation - from) * across,
     y: (bytes) => (bytes < floor ? base - (strip * bytes) / floor : base - strip - (bytes - floor) * up),
     computation: (x) => from + Math.floor((x - area.left) / across),
@@ -484,6 +486,72 @@ function drawStrip(context, model, space, colours) {
   context.font = `10px ${FONT}`;
   Object.assign(context, { fillStyle: lightness(colours.resident) > 125 ? "#000000" : "#ffffff", textAlign: "left", textBaseline: "middle" });
   context.fillText(`resident, ${formatBytes(model.get("resident"))} (not to scale)`, space.left + 4, space.base - space.strip / 2);
+}
+
+// Below the map: what each engine for copies does, when computing waits, and what is on the host.
+function drawLanes(context, model, space, colours) {
+  const { engines = [], waits, host } = model.get("lanes") ?? {};
+  const inside = (place) => space.x(Math.max(space.from, Math.min(space.to, place)));
+  const name = (text, top) => {
+    Object.assign(context, { font: `11px ${FONT}`, fillStyle: colours.ink, textAlign: "right", textBaseline: "middle" });
+    context.fillText(text, space.left - 4, top + MAP.lane / 2);
+  };
+  const bar = (begin, end, top, height, colour) => {
+    if (end < space.from || begin > space.to) return;
+    context.fillStyle = colour;
+    context.fillRect(inside(begin), top, Math.max(inside(end) - inside(begin) - 0.5, 2), height);
+  };
+  engines.forEach((engine, i) => {
+    const top = space.bottom + i * MAP.lane;
+    name(engine.name.replace("the ", ""), top); // the words of the tip, shorter
+    bar(space.from, space.to, top + 1, MAP.lane - 2, colours.empty);
+    for (const [begin, end] of engine.stalled) bar(begin, end, top + MAP.lane / 2 - 1, 2, colours.over);
+    for (const [value, begin, end] of engine.busy) bar(begin, end, top + 1, MAP.lane - 2, value === model.get("value") ? colours.cursor : colours.sent);
+    for (const [run] of waits) bar(run, run, top, MAP.lane, colours.over);
+  });
+  if (!engines.length) return;
+  const [top, most] = [space.bottom + engines.length * MAP.lane, Math.max(1, ...host)];
+  name("on host", top);
+  for (let c = space.from; c < space.to; c++)
+    if (host[c]) {
+      const height = ((MAP.lane - 1) * host[c]) / most;
+      bar(c, c + 1, top + MAP.lane - height, height, mixed(colours.sent, colours.ground, 0.45));
+    }
+}
+
+// From where a value leaves to where it is back: all of them if they are few, else that of the selected one.
+const MOST_WAYS = 24;
+
+function drawWays(context, model, data, space, colours) {
+  const fetched = model.get("kinds").indexOf("fetched");
+  const back = [...Array(data.count).keys()].filter((i) => data.kind[i] === fetched);
+  Object.assign(context, { strokeStyle: colours.sent, lineWidth: 1.5 });
+  context.setLineDash([3, 3]);
+  for (const i of back.length > MOST_WAYS ? back.filter((one) => data.value[one] === model.get("value")) : back) {
+    const all = data.rectanglesOf(data.value[i]);
+    const left = all[all.indexOf(i) - 1];
+    if (left === undefined || data.end[left] > space.to || data.begin[i] < space.from) continue;
+    const middle = (one) => space.y(data.offset[one] + data.bytes[one] / 2);
+    context.beginPath();
+    context.moveTo(space.x(data.end[left]), middle(left));
+    context.lineTo(space.x(data.begin[i]), middle(i));
+    context.stroke();
+  }
+  context.setLineDash([]);
+}
+
+// What is said of a place in the lanes, or "".
+function saidOfLane(model, data, space, x, y) {
+  const { engines = [], waits = [], host = [] } = model.get("lanes") ?? {};
+  const lane = Math.floor((y - space.bottom) / MAP.lane);
+  if (lane < 0 || x < space.left || !engines.length) return "";
+  const near = (begin, end) => space.x(begin) - 2 <= x && x <= Math.max(space.x(end), space.x(begin) + 2) + 1;
+  if (lane === engines.length) return `${formatBytes(host[space.computation(x)] ?? 0)} on the host, predicted`;
+  const wait = waits.find(([run]) => near(run, run));
+  const copy = engines[lane]?.busy.find(([, begin, end]) => near(begin, end));
+  const stalled = engines[lane]?.stalled.some(([begin, end]) => near(begin, end));
+  const words = copy ? `${data.values[copy[0]][0]}: ${formatBytes(data.values[copy[0]][1])} ${engines[lane].name} in ${copy[3]}` : stalled ? "a copy is due, and waits for room" : "no copy is due";
+  return `${words}, predicted${wait ? `; computing waits ${wait[1]} here` : ""}`;
 }
 
 // Stage, value and what is pointed at, over the map.

@@ -88,22 +88,23 @@ function mapWords(model, data, colours, moments) {
   const named = moments
     ? [colours.only_first, colours.both, colours.only_second].map((colour, i) => word(moments.words[i], colour))
     : model.get("kinds").flatMap((kind, i) => (data.kind.includes(i) && kind !== "resident" ? [word(KIND_WORDS[kind] ?? kind, colours.kinds[i])] : []));
-  return named;
+  const waiting = model.get("lanes")?.waiting;
+  return waiting ? [...named, word(`computing waits ${waiting}`, colours.over)] : named;
 }
 
-const KIND_WORDS = { recomputed: "again", temporaries: "in use for a moment" };
+const KIND_WORDS = { recomputed: "again", fetched: "back from the host", temporaries: "in use for a moment" };
 const GROUPS_NAMED = 9;
 
 // Pointer and keys of the map.
 const DRAWN_FROM = 4; // pixels from which a press is a range of time and no click
 
-function listenToMapPointer({ root, frame, tip, data, space, said, hover, brush, select, zoomStages, zoomWhole, brushing, drawCursor, leave }) {
+function listenToMapPointer({ model, root, frame, tip, data, space, said, hover, brush, select, zoomStages, zoomWhole, brushing, drawCursor, leave }) {
   const placeOf = (event) => pointerIn(frame, event);
   const stageAt = (x) => data().stageAt(Math.max(space().from, Math.min(space().to - 1, space().computation(x))));
 
-  function showTip(i, event) {
+  function showTip(words, event) {
     const { x: left, y: top, width, height } = pointerIn(root, event);
-    tip.replaceChildren(element("b", "", nameIn(data(), data().value[i])), ` ${said(i)}`);
+    tip.replaceChildren(...words);
     tip.style.display = "block";
     const right = left + 14 + tip.offsetWidth > width;
     tip.style.left = `${Math.max(0, right ? left - tip.offsetWidth - 14 : left + 14)}px`;
@@ -131,7 +132,9 @@ function listenToMapPointer({ root, frame, tip, data, space, said, hover, brush,
     }
     const i = data().count && space().holds(x, y) ? rectangleAt(data(), space(), x, y) : -1;
     hover(i);
-    if (i >= 0) showTip(i, event);
+    const lane = i < 0 && data().count ? saidOfLane(model, data(), space(), x, y) : "";
+    if (i >= 0) showTip([element("b", "", nameIn(data(), data().value[i])), ` ${said(i)}`], event);
+    else if (lane) showTip([lane], event);
     else tip.style.display = "none";
     return drawCursor();
   });
@@ -204,7 +207,7 @@ function listenToMapKeys({ model, frame, data, select, scale, zoomWhole, isZoome
 }
 
 // The memory map on a canvas, its cursor on another. Hover never asks the kernel; clicks and keys set the traits.
-const PLAN = ["columns", "lines", "names", "arena"];
+const PLAN = ["columns", "lines", "lanes", "names", "arena"];
 const LOOKS = ["compact", "plain", "map_colours", "theme", "budget", "zoom", "moment", "other", "resident", "folded"];
 
 function render({ model, el }) {
@@ -261,6 +264,8 @@ function render({ model, el }) {
       context.setTransform(ratio, 0, 0, ratio, 0, 0);
       drawStrip(context, model, space, colours());
       drawLines(context, model, data, space, colours());
+      drawWays(context, model, data, space, colours());
+      drawLanes(context, model, space, colours());
       drawNames(context, data, named.filter(({ i }) => !(space.strip && data.value[i] === RESIDENT)));
     }
     mapLegend(parts, model, data, space, colours(), moments);

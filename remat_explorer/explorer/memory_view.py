@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,23 @@ import traitlets as t
 from remat_explorer.explanations import alive_at
 from remat_explorer.explorer.page_widget import PageWidget, pull_traits, push_traits
 from remat_explorer.explorer.state.state import BUDGETS, WITH_MAP, State
-from remat_explorer.figures import DARK, KINDS, LIGHT, Palette, Piece, layers_of, pieces_of
-from remat_explorer.graph import Graph
+from remat_explorer.figures import (
+    DARK,
+    KINDS,
+    LIGHT,
+    AnyPlan,
+    Palette,
+    Piece,
+    lanes_of,
+    layers_of,
+    pieces_of,
+    waits_of,
+)
+from remat_explorer.graph import Graph, cost_unit
+from remat_explorer.offload import TransferPlan
 from remat_explorer.offsets import Arena
 from remat_explorer.plan import Compute, Plan
-from remat_explorer.quantities import format_bytes, format_share
+from remat_explorer.quantities import format_bytes, format_seconds, format_share
 from remat_explorer.solvers import checkpoint_all
 
 MOST_GROUPS = 16  # of layers, beyond which their names are cut after fewer parts
@@ -51,7 +64,7 @@ class MemoryView:
         state, widget = self._state, self.widget
         widget.compact = state.picture == "overview"
         widget.layout.display = None if state.picture in WITH_MAP else "none"
-        plan, arena = state.plan, state.arena
+        plan, arena = state.shown_plan, state.arena
         if state.picture not in WITH_MAP:
             return
         with widget.hold_sync():
@@ -64,6 +77,7 @@ class MemoryView:
                     widget.plain = peaks_of_stages(Plan.of(checkpoint_all(plan.graph)))
                 measured = state.measurement.during if state.measurement is not None else None
                 widget.columns, widget.lines = map_columns(plan, arena), map_lines(plan, measured)
+                widget.lanes = map_lanes(plan) if isinstance(plan, TransferPlan) else {}
                 widget.arena = {"size": arena.size, "bound": arena.bound, "words": describe_arena(arena)}
             self._follow()
             self._compare()
@@ -99,7 +113,7 @@ class MemoryView:
             self._state.select_found(int(content["found"]))
 
 
-def map_columns(plan: Plan, arena: Arena) -> dict[str, list[int]]:
+def map_columns(plan: AnyPlan, arena: Arena) -> dict[str, list[int]]:
     """Everything that a plan holds, in the order of birth, one entry each.
 
     Time is counted in computations: freeing takes none.
@@ -131,13 +145,13 @@ def map_columns(plan: Plan, arena: Arena) -> dict[str, list[int]]:
     }
 
 
-def _standing_for(plan: Plan, piece: Piece) -> int:
+def _standing_for(plan: AnyPlan, piece: Piece) -> int:
     """What stands in place of a value for resident bytes, or for the workspace of the operation that runs."""
     running = plan.statements[piece.begin]
     return -2 - running.operation if piece.kind != "resident" and isinstance(running, Compute) else RESIDENT
 
 
-def map_lines(plan: Plan, measured: np.ndarray | None = None) -> dict[str, list[int]]:
+def map_lines(plan: AnyPlan, measured: np.ndarray | None = None) -> dict[str, list[int]]:
     """Where stages begin, and what was measured; what is predicted are the rectangles themselves.
 
     Args:
@@ -149,12 +163,44 @@ def map_lines(plan: Plan, measured: np.ndarray | None = None) -> dict[str, list[
         empty where nothing was measured.
     """
     computes = np.array([isinstance(statement, Compute) for statement in plan.statements], dtype=bool)
-    stages = plan.timeline.stage[computes]
+    stages = np.array([statement.stage for statement in plan.statements], dtype=np.int64)[computes]
     last = int(stages[-1]) + 1 if len(stages) else 0
     return {
         "starts": np.searchsorted(stages, np.arange(last + 1)).tolist(),
         "measured": [] if measured is None else np.asarray(measured)[computes].tolist(),
     }
+
+
+def map_lanes(plan: TransferPlan) -> dict[str, Any]:
+    """What is drawn below the map of a plan that sends values; places are as in `Lane`.
+
+    Returns:
+        ``engines``, each with ``name``, ``busy`` (value, begin, end, and what it takes in words) and ``stalled``;
+        ``waits``, the computations that wait, each with how long in words; ``waiting``, all of that, "" where none
+        does; ``host``, most bytes of copies while each computation runs.
+    """
+    spell = partial(_spell, cost_unit(plan.graph))
+    engines = [
+        {
+            "name": lane.name,
+            "busy": [[v, round(begin, 3), round(end, 3), spell(cost)] for v, begin, end, cost in lane.busy],
+            "stalled": [[round(begin, 3), round(end, 3)] for begin, end in lane.stalled],
+        }
+        for lane in lanes_of(plan)
+    ]
+    waits, host, most = waits_of(plan), [], 0
+    for statement, after in zip(plan.statements, plan.timeline.host.tolist(), strict=True):
+        most = max(most, after)
+        if isinstance(statement, Compute):
+            host.append(most)
+            most = after
+    total = sum(wait for _, wait in waits)
+    words = [[run, spell(wait)] for run, wait in waits]
+    return {"engines": engines, "waits": words, "waiting": spell(total) if waits else "", "host": host}
+
+
+def _spell(unit: str, cost: float) -> str:
+    return format_seconds(cost) if unit else f"{cost:.4g}"
 
 
 def peaks_of_stages(plan: Plan) -> list[int]:
@@ -248,10 +294,11 @@ def map_colours() -> dict[str, dict[str, Any]]:
 
 
 def _colours(palette: Palette) -> dict[str, Any]:
-    kinds = ("resident", "kept", "temporaries", "gradients", "recompute")
+    kinds = ("resident", "kept", "temporaries", "gradients", "recompute", "sent")
     layers = (palette.kept, palette.gradients, palette.only_second, palette.temporaries, palette.hues[-1])
     others = (
-        "predicted measured budget cursor found only_first only_second both empty ground ink grid resident recompute"
+        "predicted measured budget cursor found only_first only_second both empty ground ink grid resident recompute "
+        "sent over"
     )
     return {
         "kinds": [getattr(palette, name) for name in kinds],
@@ -267,6 +314,7 @@ class MemoryMap(PageWidget):
         names: what `map_names` says; empty when there is no graph.
         columns: what `map_columns` says; empty when there is no schedule.
         lines: what `map_lines` says.
+        lanes: what `map_lanes` says; empty where nothing can be sent.
         arena: ``size`` and ``bound`` in bytes, and ``words`` about them.
         kinds: `KINDS`.
         resident, budget: bytes.
@@ -285,6 +333,7 @@ class MemoryMap(PageWidget):
     names = t.Dict({}).tag(sync=True)
     columns = t.Dict({}).tag(sync=True)
     lines = t.Dict({}).tag(sync=True)
+    lanes = t.Dict({}).tag(sync=True)
     arena = t.Dict({}).tag(sync=True)
     kinds = t.List(list(KINDS)).tag(sync=True)
     resident = t.Float(0).tag(sync=True)

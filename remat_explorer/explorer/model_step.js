@@ -222,6 +222,20 @@ function drawTank(context, box, scale, { before, now, share, stage, flash, data,
   context.restore();
 }
 
+// The second tank: copies on the host, in the scale of the first, between two computations.
+const HOST = 44; // pixels
+
+function drawHost(context, box, scale, before, now, share, resident, palette) {
+  const bytes = mixed(before, now, share);
+  const height = Math.min(scale.up(resident + bytes) - scale.up(resident), box.height);
+  const bottom = box.y + box.height;
+  context.fillStyle = palette.sent;
+  context.fillRect(box.x, bottom - height, box.width, height);
+  Object.assign(context, { fillStyle: palette.ink, strokeStyle: palette.ink, lineWidth: 2, font: "11px system-ui, sans-serif", textAlign: "center", textBaseline: "bottom" });
+  context.strokeRect(box.x - 3, box.y + box.height - Math.max(scale.rim, height), box.width + 6, Math.max(scale.rim, height) + 1);
+  context.fillText("host", box.x + box.width / 2, bottom - height - 3);
+}
+
 // Walls up to the rim, which is the budget.
 function drawWalls(context, { x, y, width, height }, scale, palette) {
   const rim = y + height - scale.rim;
@@ -432,7 +446,8 @@ function stepView({ model, root, place, row, playhead, seen }) {
     const budget = model.get("budget");
     const inner = height - 22;
     const scale = tankScale(data.resident, budget, Math.max(plan.highest[plan.count - 1], plain.highest[plain.count - 1]), inner);
-    const across = (width - 46) / 2;
+    const host = model.get("host") ?? [];
+    const across = (width - 46 - (host.length ? HOST + 16 : 0)) / 2;
     const boxes = [14, 32 + across].map((x) => ({ x, y: 16, width: across, height: inner }));
     const stage = plan.computations[to].stage;
     const common = { share, data, palette: palette() };
@@ -444,6 +459,7 @@ function stepView({ model, root, place, row, playhead, seen }) {
     drawTank(context, boxes[1], scale, {
       ...common, before: pile("plain", before), now: pile("plain", now), stage: plain.computations[now].stage, flash: () => 0,
     });
+    if (host.length) drawHost(context, { x: 50 + 2 * across, y: 16, width: HOST, height: inner }, scale, host[from] ?? 0, host[to] ?? 0, share, data.resident, palette());
     drawMark(context, boxes[0], scale, plan.highest[to], palette());
     drawMark(context, boxes[1], scale, plain.highest[now], palette());
     drawBudget(context, scale, boxes, width, budget);
@@ -480,7 +496,8 @@ function stepView({ model, root, place, row, playhead, seen }) {
     const bytes = { schedule: plan.during[c], plain: plain.during[plainAt(c)] };
     for (const [name, level] of Object.entries(levels)) {
       const over = budget && bytes[name] > budget;
-      level.querySelector("b").textContent = formatBytes(bytes[name]) + (over ? `, ${formatBytes(bytes[name] - budget)} over` : "");
+      const away = name === "schedule" && model.get("host")?.length ? ` and ${formatBytes(model.get("host")[c])} on the host` : "";
+      level.querySelector("b").textContent = formatBytes(bytes[name]) + away + (over ? `, ${formatBytes(bytes[name] - budget)} over` : "");
       level.classList.toggle("over", Boolean(over));
       level.style.setProperty("--over", palette().over);
     }

@@ -15,10 +15,11 @@ import traitlets as t
 
 from remat_explorer.explorer.page_widget import PageWidget, pull_traits, push_traits
 from remat_explorer.explorer.state.state import BUDGETS, State
-from remat_explorer.figures import DARK, LIGHT, folded_picture, snake_layout, snake_picture
+from remat_explorer.figures import DARK, LIGHT, AnyPlan, folded_picture, host_stack, snake_layout, snake_picture
 from remat_explorer.graph import Graph
 from remat_explorer.graph.repeated_blocks import repeated_blocks
-from remat_explorer.plan import Compute, Plan
+from remat_explorer.offload import Fetch
+from remat_explorer.plan import Compute, Free, Plan
 from remat_explorer.quantities import format_seconds
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import checkpoint_all
@@ -61,7 +62,9 @@ class ModelView:
             if schedule is not self._drawn[1]:
                 widget.stages = 0 if schedule is None else schedule.stages
                 widget.R, widget.S = (b"", b"") if schedule is None else schedule.row_lists()
-                widget.steps = b"" if schedule is None else step_plan(Plan.of(schedule)).tobytes()
+                sends = None if state.sending is None else state.sending.plan
+                widget.host = [] if sends is None else host_stack(sends).total.tolist()
+                widget.steps = b"" if schedule is None else step_plan(state.shown_plan or Plan.of(schedule)).tobytes()
             self._drawn = (graph, schedule)
             self._follow()
 
@@ -91,6 +94,7 @@ class ModelGraph(PageWidget):
         stages: rows of R and S.
         steps: the plan of the schedule, as `step_plan` has it.
         plain: the plan that keeps everything, in the same way.
+        host: bytes on the host while each computation runs; empty where nothing can be sent.
         folded: numbers of the repeated blocks that are one box on each rail.
         computation: the one of the plan that the step has come to; one of the stage.
         playing: whether the browser moves the step on, as long as it shows it.
@@ -102,6 +106,7 @@ class ModelGraph(PageWidget):
     boxes = t.Bytes(b"").tag(sync=True)
     R = t.Bytes(b"").tag(sync=True)
     S = t.Bytes(b"").tag(sync=True)
+    host = t.List([]).tag(sync=True)
     stages = t.Int(0).tag(sync=True)
     steps = t.Bytes(b"").tag(sync=True)
     plain = t.Bytes(b"").tag(sync=True)
@@ -186,12 +191,12 @@ def graph_layout(graph: Graph, folded: Sequence[int] = ()) -> tuple[dict[str, An
     return layout, drawn.boxes.astype("<f4").tobytes()
 
 
-def step_plan(plan: Plan) -> np.ndarray:
+def step_plan(plan: AnyPlan) -> np.ndarray:
     """The computations of a plan, one behind the other, as whole numbers.
 
     Each is: stage, operation, implementation (from 0), 1 where it runs again or else 0, the value that it overwrites or
-    -1; then three lists, each behind its length: the results that stay, the results that are dropped when it is done,
-    and the values that are freed before the next computation.
+    -1; then three lists, each behind its length: the results that stay, and values that were fetched before it; the
+    results that are dropped when it is done; and the values that are freed before the next computation.
 
     Args:
         plan: its statements begin with a computation.
@@ -205,16 +210,20 @@ def step_plan(plan: Plan) -> np.ndarray:
     """
     numbers: list[int] = []
     freed: list[int] = []
-    heads: list[tuple[Compute, list[int]]] = []
+    fetched: list[int] = []
+    heads: list[tuple[Compute, list[int], list[int]]] = []
     for statement in plan.statements:
         if isinstance(statement, Compute):
             freed = []
-            heads.append((statement, freed))
-        else:
+            heads.append((statement, fetched, freed))
+            fetched = []
+        elif isinstance(statement, Free):
             freed.append(statement.value)
-    for statement, after in heads:
+        elif isinstance(statement, Fetch):
+            fetched.append(statement.value)
+    for statement, before, after in heads:
         results = plan.graph.outputs(statement.operation, statement.implementation)
-        stay = [value for value in results if value not in statement.drops]
+        stay = [*(value for value in results if value not in statement.drops), *before]
         overwrites = NONE if statement.overwrites is None else statement.overwrites
         numbers += [statement.stage, statement.operation, statement.implementation - 1, int(not statement.first)]
         numbers.append(overwrites)

@@ -16,6 +16,7 @@ from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.state.strategy_choice import describe_strategy
 from remat_explorer.figures import (
     LAYERS,
+    ON_THE_HOST,
     ByteAxis,
     Extent,
     Hits,
@@ -25,6 +26,7 @@ from remat_explorer.figures import (
     curve_traces,
     hit_trace,
     hits,
+    host_stack,
     layer_traces,
     line_traces,
     mark,
@@ -36,6 +38,7 @@ from remat_explorer.figures import (
     tradeoff_axes,
 )
 from remat_explorer.figures.palette import palette
+from remat_explorer.offload import TransferPlan
 from remat_explorer.solvers import Frontier, Solution
 
 NAMES = 206  # pixels that the names beside the timeline may take, at most
@@ -110,13 +113,15 @@ class PlotsScene:
 
     def compose(self, state: State) -> tuple[list[Trace], dict[str, Any]]:
         """Traces and layout for a state that has a schedule."""
-        plan, schedule, theme = state.plan, state.schedule, state.theme
+        plan, schedule, theme = state.shown_plan, state.schedule, state.theme
         assert plan is not None
         assert schedule is not None
         budget, frontier = state.shown_budget or None, state.frontier
         other_plan = state.other.plan if state.other else None
         layers = self._keep("layers", (plan,), lambda: stack(plan))
-        other = self._keep("other", (other_plan,), lambda: stack(other_plan) if other_plan else None)
+        other, name = self._keep("other", (other_plan,), lambda: stack(other_plan) if other_plan else None), "compared"
+        if isinstance(plan, TransferPlan) and other is None:
+            other, name = self._keep("host", (plan,), lambda: host_stack(plan)), ON_THE_HOST
         measurement = state.measurement
         measured = self._keep("measured", (layers, measurement), lambda: measured_bytes(layers, measurement))
         reach = Reach.of(layers, budget, measured, other)
@@ -124,10 +129,11 @@ class PlotsScene:
         self._layers, self._hits, self._frontier = layers, places, frontier
         timeline = [
             *self._keep("stack", (layers, reach.axis, theme), lambda: layer_traces(layers, reach.axis, theme)),
-            *line_traces(layers, reach.axis, budget, measured, other, theme),
+            *line_traces(layers, reach.axis, budget, measured, other, theme, name),
             self._keep("said", (places, reach.axis, measured), lambda: hit_trace(layers, places, reach.axis, measured)),
         ]
-        spot = Spot(plan.peak, schedule.overhead)
+        overhead = schedule.overhead if state.sending is None else state.sending.overhead or 1.0
+        spot = Spot(plan.peak, overhead)
         self._best_only = best_only = not state.methods
         extent = Extent.around(frontier, budget, spot, measurement, best_only=best_only)
         asked = (frontier, extent, theme, best_only)

@@ -47,7 +47,7 @@ from remat_explorer.figures.palette import palette
 WAITING = "The plots are being drawn."
 LATER = Path(__file__).parent / "plotly_later.js"
 Trace = dict[str, Any]
-SHOWN = ["schedule", "solution", "measurement", "shown_budget", "theme", "other", "frontier", "methods"]
+SHOWN = ["schedule", "solution", "sending", "measurement", "shown_budget", "theme", "other", "frontier", "methods"]
 
 
 class PlotsView:
@@ -78,7 +78,7 @@ class PlotsView:
         shown = tuple(getattr(self._state, name) for name in SHOWN)
         same = len(self._drawn) == len(shown) and all(a is b for a, b in zip(self._drawn, shown, strict=True))
         if (
-            self._state.picture != "plots" or self._state.plan is None or same
+            self._state.picture != "plots" or self._state.shown_plan is None or same
         ):  # of traits that change at once each one is announced
             return
         if "plotly.graph_objects" not in sys.modules:

@@ -14,11 +14,18 @@ import numpy as np
 from remat_explorer.explanations import Explanation, explain_value, lives_of
 from remat_explorer.explorer.controls import OTHER_METHODS
 from remat_explorer.explorer.curve import curve_of, points_on_curve
-from remat_explorer.explorer.panels.explain_panel import StatementNumbers, life_strip, reason_parts, schedule_parts
+from remat_explorer.explorer.panels.explain_panel import (
+    StatementNumbers,
+    life_strip,
+    reason_parts,
+    schedule_parts,
+    sending_reason,
+)
 from remat_explorer.explorer.panels.side_panel import place
 from remat_explorer.explorer.plots_figure import FIXED, HITS, PlotsScene, legend_html
 from remat_explorer.explorer.state.state import State
-from remat_explorer.figures import Theme
+from remat_explorer.figures import Theme, journeys_of
+from remat_explorer.offload import TransferPlan
 from remat_explorer.plan import Plan
 from remat_explorer.report import differences
 from remat_explorer.schedule import Schedule
@@ -58,8 +65,12 @@ def _figure(scene: PlotsScene, state: State, theme: Theme, methods: bool = False
     return to_json({"data": traces, "layout": {**layout, "meta": 0}, "units": units})
 
 
-def record_curves(frontier: Frontier) -> dict[str, Any]:
+def record_curves(frontier: Frontier, sent: dict[str, Any] | None = None) -> dict[str, Any]:
     """The curve that is the slider, with its marks and the legend of its strategies in both themes.
+
+    Args:
+        frontier: the curve.
+        sent: what `sent_curve` says, with a colour for each theme, or None.
 
     Returns:
         "best", with the points that no other beats, and "every", or None where there are no others; and the words of
@@ -78,7 +89,7 @@ def record_curves(frontier: Frontier) -> dict[str, Any]:
         light, dark = (curve_of(frontier, points, theme) for theme in THEMES)
         marks = {"light": light["marks"], "dark": dark["marks"]}
         legend = {theme: legend_html(frontier, theme, best_only=not every) for theme in THEMES}
-        return {**light, "marks": marks, "legend": legend}
+        return {**light, **(sent or {}), "marks": marks, "legend": legend}
 
     best, every = curve(False), curve(True)
     others = every if len(every["points"]) > len(best["points"]) else None
@@ -159,6 +170,17 @@ def record_explanations(schedule: Schedule, plan: Plan, statements: StatementNum
             reasons.append((stage, *parts))
     strip = life_strip(lives_of(plan).of_value[value], statements)
     return [(strip, *schedule_parts(schedule, value)), reasons]
+
+
+def record_sending(schedule: Schedule, plan: TransferPlan, value: int) -> list[Any]:
+    """The same as `record_explanations` of a plan that sends values, without a strip."""
+    ways = [journey for journey in journeys_of(plan) if journey.value == value]
+    kept = schedule.stages_of(value)
+    events = {0, *(np.flatnonzero(kept[1:] != kept[:-1]) + 1).tolist()}
+    for way in ways:
+        events |= {way.freed + 1, way.fetched + 1}
+    reasons = [(stage, sending_reason(plan, schedule, value, stage), "") for stage in sorted(events)]
+    return [("", *schedule_parts(schedule, value)), [one for one in reasons if one[0] < schedule.stages]]
 
 
 def _events(schedule: Schedule, plan: Plan, value: int) -> set[int]:

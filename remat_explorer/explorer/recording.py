@@ -11,13 +11,14 @@ import base64
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, astuple, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, astuple, dataclass, replace
+from functools import partial
 from itertools import combinations
 from typing import Any
 
 from remat_explorer.explanations import first_look, values_of_stages
-from remat_explorer.explorer.curve import slider_range
+from remat_explorer.explorer.curve import sent_curve, slider_range
 from remat_explorer.explorer.matrices import Frame, folded_blocks, hover_labels, kind_colours
 from remat_explorer.explorer.measured_run import describe_pace, drawing_moments, drawing_seconds
 from remat_explorer.explorer.memory_view import (
@@ -25,6 +26,7 @@ from remat_explorer.explorer.memory_view import (
     describe_arena,
     map_colours,
     map_columns,
+    map_lanes,
     map_lines,
     map_names,
     peak_of_other,
@@ -49,10 +51,12 @@ from remat_explorer.explorer.recorded_points import (
     record_curves,
     record_explanations,
     record_figures,
+    record_sending,
 )
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.story import (
     ON_PAGE,
+    PREDICTED,
     Story,
     chip,
     describe_proven,
@@ -62,15 +66,27 @@ from remat_explorer.explorer.story import (
     is_least,
     tell_fit,
     tell_misfit,
+    tell_sending,
 )
 from remat_explorer.explorer.work.background_searches import alignment_of
 from remat_explorer.explorer.work.executing import describe_proof
 from remat_explorer.explorer.work.scenes import Scene, complete_scene, default_scenes, fill_caption, scene_selection
-from remat_explorer.explorer.work.screen import describe_best_known, rules_out
-from remat_explorer.figures import DARK, KINDS, LIGHT, PLACES
+from remat_explorer.explorer.work.screen import describe_best_known, describe_sending, rules_out
+from remat_explorer.figures import (
+    DARK,
+    KINDS,
+    LIGHT,
+    PLACES,
+    AnyPlan,
+    host_stack,
+    journeys_of,
+    rectangles_of,
+    schedule_of,
+)
 from remat_explorer.graph import Graph
 from remat_explorer.graph.repeated_blocks import repeated_blocks
-from remat_explorer.offsets import place as place_values
+from remat_explorer.offload import TransferPlan, TransferSolution
+from remat_explorer.offsets import place_rectangles
 from remat_explorer.permissions import Permissions
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
@@ -98,6 +114,7 @@ class Recording:
         permissions: whose files may be shown; None for none.
         measurement: a `remat_explorer.runtime.Measurement` of one of the curve's schedules, or None.
         begin: budget in bytes, stage and value that are shown first; None for what the page chooses.
+        sending: a solution that may send values, which is one more point, or None.
 
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.solvers import minimum_budget, solve
@@ -116,14 +133,32 @@ class Recording:
         permissions: Permissions | None = None,
         measurement: Any = None,
         begin: Begin = NOWHERE,
+        sending: TransferSolution | None = None,
     ) -> None:
         self._permissions, self._begin = permissions, begin
-        self.frontier, self.shown, self.scheduled = frontier, frontier.nondominated(), frontier.scheduled()
+        self.frontier = frontier
+        points = [
+            RecordedPoint(found, schedule, peak, Plan.of(schedule))
+            for found, (schedule, peak) in zip(frontier.nondominated(), frontier.scheduled(), strict=True)
+        ]
+        if sending is not None and sending.plan is not None:
+            own = RecordedPoint(sending, schedule_of(sending.plan), sending.plan.peak, sending.plan)
+            cheaper = [point for point in points if (point.found.cost or 0.0) < sending.plan.makespan]
+            smaller = [point for point in points if point.peak < own.peak]
+            kept = {id(point): point for point in (*smaller, own, *(one for one in cheaper if one not in smaller))}
+            points = list(kept.values())
+        self.at = points
+        self.shown, self.scheduled = [one.found for one in points], [(one.schedule, one.peak) for one in points]
         self.graph, self.title = frontier.graph, title or frontier.graph.name
         self._state = State(model=self.title, graph=self.graph, smallest=smallest, frontier=frontier)
         self._state.budget = begin[0] or 0
         self._state.checkpoint_all_peak = keep_all
-        self.presented = RecordedPresentation(self._state, self.shown, self.scheduled, measurement)
+        if sending is not None and sending.plan is not None:
+            self._state.transfers, self._state.known_sending = sending.transfers, (sending,)
+        self._sent = sent_curve(self._state)
+        if self._sent:
+            self._sent["colour"] = {"light": LIGHT.sent, "dark": DARK.sent}
+        self.presented = RecordedPresentation(self._state, self.at, measurement)
         self._range = slider_range(self._state)
 
     def overview(self) -> dict[str, Any]:
@@ -133,7 +168,7 @@ class Recording:
         picture, boxes = graph_picture(self.graph, state.folded)
         both = {"palettes": {"light": asdict(LIGHT), "dark": asdict(DARK)}, "found": []}
         everything = Plan.of(checkpoint_all(self.graph))
-        frames = [astuple(Frame.of(*scheduled)) for scheduled in self.scheduled]
+        frames = [astuple(Frame.of(one.schedule, one.peak, one.sends)) for one in self.at]
         return {
             "title": self.title,
             "matrices": {
@@ -145,7 +180,7 @@ class Recording:
                 "folded": list(state.folded),
                 "resident": self.graph.resident_bytes,
                 "colouring": "computation",
-                "frames": [[*frame[:-1], {"bytes": _text(frame[-1])}] for frame in frames],
+                "frames": [[*frame[:-2], {"bytes": _text(frame[-2])}, frame[-1]] for frame in frames],
             },
             "model": {**both, "picture": picture, "boxes": {"bytes": _text(boxes)}, "folded": list(state.folded)},
             "layouts": [
@@ -175,8 +210,8 @@ class Recording:
             "run": self.presented.run(),
             "not_run": chip(*NOT_RUN),
             "timeline": PLACES,
-            "first": [first_look(schedule, Plan.of(schedule)) for schedule, _ in self.scheduled],
-            "curves": record_curves(self.frontier),
+            "first": [one.first_look() for one in self.at],
+            "curves": record_curves(self.frontier, self._sent),
         }
 
     @property
@@ -195,24 +230,35 @@ class Recording:
         """
         state, peaks = self._state, [peak for _, peak in self.scheduled]
         budgets = {budget for solution in self.frontier.solutions for budget in (solution.budget, solution.budget + 1)}
+        for one in self.shown:
+            budgets |= {one.budget, one.budget + 1}
         budgets |= {0, state.checkpoint_all_peak, state.smallest.lower_bound if state.smallest else 0}
         steps: list[tuple[int, int, str, int]] = []
         for budget in sorted(budgets | set(peaks)):
-            best = self.frontier.best(budget)
+            point = max((i for i, peak in enumerate(peaks) if peak <= budget), default=-1)
+            best = self.shown[point] if point >= 0 else None
+            if isinstance(best, Solution):
+                best = self.frontier.best(budget)
             if best is None:
-                ruled_out, proven = rules_out(state, budget), is_least(state, peaks[0])
+                sends = bool(self._sent)  # what is proven of schedules does not hold then
+                ruled_out, proven = rules_out(state, budget) and not sends, is_least(state, peaks[0]) and not sends
                 story = tell_misfit(place("budget"), peaks[0], ruled_out, proven, ON_PAGE)
                 told = frame_story(story, self._chip_of_use("error") + place("run"))
                 step = (budget, -1, told, peaks[0])
             else:
-                point = max(i for i, peak in enumerate(peaks) if peak <= budget)
                 step = (budget, point, self._story(best, self.scheduled[point][0], budget), 0)
             if not steps or steps[-1][1:] != step[1:]:
                 steps.append(step)
         return steps
 
-    def _story(self, best: Solution, schedule: Schedule, budget: int) -> str:
+    def _story(self, best: Solution | TransferSolution, schedule: Schedule, budget: int) -> str:
         """What is told of the best known schedule within a budget."""
+        if isinstance(best, TransferSolution):
+            story = Story(tell_sending(best, self._state.checkpoint_all_peak, place("budget")))
+            proven = describe_proven(best if budget <= best.budget else None)
+            chips = [chip(*proven), self._chip_of_use("plain"), chip(PREDICTED, "plain"), place("run")]
+            report = f"<span>{text(describe_sending(best))}. {place('proof')}</span>"
+            return frame_story(story, folded_report(report) + "".join(chips))
         story = Story(tell_fit(schedule, self._state.checkpoint_all_peak, budget, place("budget")))
         known = describe_best_known(best).partition(": ")[2]
         report = f"<span>Best known within {place('budget')}: {text(known)}. {place('proof')}</span>"
@@ -225,36 +271,38 @@ class Recording:
 
     def points(self) -> Iterator[dict[str, Any]]:
         """For each point of the curve: its figure, where its stages are in it, and what is said of the stages."""
-        for point, (schedule, _) in zip(self.shown, self.scheduled, strict=True):
-            scene, state = PlotsScene(), self._state
+        for one in self.at:
+            schedule, (scene, state) = one.schedule, (PlotsScene(), self._state)
             with state.at_once():
                 state.budget = int(
                     self._range["high"]
                 )  # the axes reach to it, so that they are the same for every point
-                state.schedule, state.solution = schedule, point
-                state.measurement = self.presented.measured(schedule)
-            parts = [stage_parts(schedule, Plan.of(schedule), stage) for stage in range(schedule.stages)]
+                one.show(state)
+                state.measurement = self.presented.measured(one)
+            parts = one.stage_parts()
             yield {
                 **record_figures(scene, state),
                 "spans": [scene.span(stage) for stage in range(schedule.stages)],
                 "hits": [scene.pointed(place) for place in range(scene.places)],
-                "total": str(len(Plan.of(schedule).statements)),
-                "twice": runs_twice_html(schedule, -1),
+                "total": str(len(one.plan.statements)),
+                "twice": runs_twice_html(schedule, -1, one.sends),
                 "along": values_of_stages(schedule),
                 "margins": margins(schedule),
-                "steps": step_plan(Plan.of(schedule)).tolist(),
+                "steps": step_plan(one.plan).tolist(),
+                "host": [] if one.sends is None else host_stack(one.sends).total.tolist(),
                 "stages": {name: text_patterns(part[name] for part in parts) for name in parts[0]},
             }
 
     def maps(self) -> Iterator[dict[str, Any]]:
         """For each point of the curve the traits of its memory map."""
-        for schedule, _ in self.scheduled:
-            plan = Plan.of(schedule)
-            arena = place_values(plan, alignment_of(self.graph), PLACING)
+        for one in self.at:
+            plan = one.plan
+            arena = place_rectangles(rectangles_of(plan), alignment_of(self.graph), PLACING)
             words = {"size": arena.size, "bound": arena.bound, "words": describe_arena(arena)}
-            found = self.presented.measured(schedule)
+            found = self.presented.measured(one)
             lines = map_lines(plan, found.during if found is not None else None)
-            yield {"columns": map_columns(plan, arena), "lines": lines, "arena": words}
+            lanes = {} if one.sends is None else map_lanes(one.sends)
+            yield {"columns": map_columns(plan, arena), "lines": lines, "lanes": lanes, "arena": words}
 
     def values(self) -> Iterator[dict[str, Any]]:
         """What is said of `CHUNK` values after the other.
@@ -263,16 +311,60 @@ class Recording:
         with a text's number among its own in place of each, and which explanation holds at each point. What is said at
         several points is alike, and shrinks by being together.
         """
-        plans = [(schedule, plan := Plan.of(schedule), StatementPlaces(plan)) for schedule, _ in self.scheduled]
+        explain = [one.explainer() for one in self.at]
         count = len(self.graph.values)
         for start in range(0, count, CHUNK):
             texts: list[str] = []
             values: list[Any] = []
             for value in range(start, min(start + CHUNK, count)):
-                own, *said = _numbered([record_explanations(*plan, value) for plan in plans])
+                own, *said = _numbered([explain_at(value) for explain_at in explain])
                 texts += own
                 values.append([len(own), *said])
             yield {"texts": text_patterns(texts), "values": values}
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedPoint:
+    """A point of a recorded curve: a solution, what it computes, its peak in bytes, and its plan."""
+
+    found: Solution | TransferSolution
+    schedule: Schedule
+    peak: int
+    plan: AnyPlan
+
+    @property
+    def sends(self) -> TransferPlan | None:
+        """The plan, if it may send values."""
+        return self.plan if isinstance(self.plan, TransferPlan) else None
+
+    def show(self, state: State) -> None:
+        """Bring it into a state."""
+        sending = self.found if isinstance(self.found, TransferSolution) else None
+        state.schedule, state.sending = self.schedule, sending
+        state.solution = self.found if isinstance(self.found, Solution) else None
+
+    def first_look(self) -> tuple[int, int]:
+        """Stage and value that are worth a look."""
+        if isinstance(self.plan, Plan):
+            return first_look(self.schedule, self.plan)
+        ways = journeys_of(self.plan)
+        return (ways[0].fetched, ways[0].value) if ways else (0, 0)
+
+    def stage_parts(self) -> list[dict[str, str]]:
+        """What depends on each stage alone."""
+        stages = range(self.schedule.stages)
+        if isinstance(self.plan, Plan):
+            return [stage_parts(self.schedule, self.plan, stage) for stage in stages]
+        return [
+            {"stage": str(stage), "sentence": "has times that are predicted, not measured", "begin": "0", "width": "0"}
+            for stage in stages
+        ]
+
+    def explainer(self) -> Callable[[int], list[Any]]:
+        """What is said of a value, by its number."""
+        if isinstance(self.plan, Plan):
+            return partial(record_explanations, self.schedule, self.plan, StatementPlaces(self.plan))
+        return partial(record_sending, self.schedule, self.plan)
 
 
 class RecordedPresentation:
@@ -280,28 +372,25 @@ class RecordedPresentation:
 
     Args:
         state: brought to what each scene shows.
-        shown: the points of the curve.
-        scheduled: their schedules, with their peaks.
+        at: the points of the curve.
         measurement: a `remat_explorer.runtime.Measurement` of one of these schedules, or None.
     """
 
-    def __init__(
-        self, state: State, shown: Sequence[Solution], scheduled: Sequence[tuple[Schedule, int]], measurement: Any
-    ) -> None:
-        self._state, self._shown, self._scheduled, self._measurement = state, shown, scheduled, measurement
+    def __init__(self, state: State, at: Sequence[RecordedPoint], measurement: Any) -> None:
+        self._state, self._at, self._measurement = state, at, measurement
 
-    def measured(self, schedule: Schedule) -> Any:
-        """The measurement, if it is of this schedule, or None."""
+    def measured(self, point: RecordedPoint) -> Any:
+        """The measurement, if it is of this point, or None."""
         found = self._measurement
-        return found if found is not None and Plan.of(schedule).statements == found.plan.statements else None
+        return found if found is not None and point.plan.statements == found.plan.statements else None
 
     def run(self) -> dict[str, Any] | None:
         """What was measured: the point of the curve, what is proven, and the pace at which its line is drawn.
 
         The story has ``here`` at that point, and elsewhere ``away``, with a button that leads to it.
         """
-        for point, (schedule, peak) in enumerate(self._scheduled):
-            found = self.measured(schedule)
+        for point, one in enumerate(self._at):
+            found, peak = self.measured(one), one.peak
             if found is not None:
                 pace = f"Draws the measured line over the prediction, {describe_pace(found)}"
                 return {
@@ -324,7 +413,7 @@ class RecordedPresentation:
         state, said = self._state, describe_proof(self._measurement) if self._measurement is not None else ""
         state.measurement = self._measurement
         script = default_scenes(state) if scenes is None else scenes
-        self._show(len(self._scheduled) - 1)
+        self._show(len(self._at) - 1)
         recorded = []
         for scene in (complete_scene(script, number) for number in range(len(script))):
             if scene.execute or "{proof}" in scene.caption:  # said of the schedule that was run alone
@@ -334,7 +423,7 @@ class RecordedPresentation:
                 scene = replace(scene, budget=run["peak"])
             if scene.budget is not None:
                 state.set_budget(scene.budget)
-                fitting = [i for i, (_, peak) in enumerate(self._scheduled) if peak <= state.budget]
+                fitting = [i for i, one in enumerate(self._at) if one.peak <= state.budget]
                 self._show(max(fitting, default=0))
             stage, value = scene_selection(scene, state)
             recorded.append(
@@ -352,10 +441,9 @@ class RecordedPresentation:
 
     def _show(self, point: int) -> None:
         """Bring a point of the curve into the state, with its measurement."""
-        schedule, _ = self._scheduled[point]
         with self._state.at_once():
-            self._state.schedule, self._state.solution = schedule, self._shown[point]
-            self._state.measurement = self.measured(schedule)
+            self._at[point].show(self._state)
+            self._state.measurement = self.measured(self._at[point])
 
 
 def record_layouts(graph: Graph) -> Iterator[tuple[tuple[int, ...], dict[str, Any], bytes]]:

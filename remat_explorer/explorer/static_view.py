@@ -7,8 +7,8 @@ from typing import Any
 from uuid import uuid4
 
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.screen import describe_best_known
-from remat_explorer.figures import LIGHT, TITLES, matrix_pictures, png_address
+from remat_explorer.explorer.work.screen import describe_best_known, describe_sending
+from remat_explorer.figures import LIGHT, TITLES, AnyPlan, matrix_pictures, png_address
 from remat_explorer.plan import Plan
 
 LIVE = "Run the cell for the explorer itself."
@@ -57,6 +57,8 @@ def static_html(state: State) -> str:
     if schedule is None:
         return _framed(f"<p><b>{html.escape(state.model)}</b>: nothing has been loaded yet. {LIVE}</p>")
     said = "a schedule that was not finished" if solution is None else describe_best_known(solution)
+    if state.sending is not None:
+        said = describe_sending(state.sending)
     line = f"<p><b>{html.escape(state.model)}</b>: {html.escape(said)}. This is a picture of its last state. {LIVE}</p>"
     matrices = "".join(
         f'<figure style="flex:1 1 0;min-width:0;margin:0"><figcaption style="font-size:12px">{title}</figcaption>'
@@ -64,7 +66,7 @@ def static_html(state: State) -> str:
         f'src="{png_address(cells, colours)}"></figure>'
         for title, (cells, colours, _) in zip(TITLES, matrix_pictures(schedule, "light")[0], strict=True)
     )
-    memory = _memory(Plan.of(schedule), state.budget)
+    memory = _memory(state.shown_plan or Plan.of(schedule), state.budget)
     return _framed(f'{line}<div style="display:flex;gap:12px">{matrices}</div>{memory}')
 
 
@@ -73,7 +75,7 @@ def _framed(content: str) -> str:
     return f'{STYLE}<div class="remat-standing" style="max-width:1240px;padding:6px 8px;{look}">{content}</div>'
 
 
-def _memory(plan: Plan, budget: int) -> str:
+def _memory(plan: AnyPlan, budget: int) -> str:
     """Predicted memory along the statements of the plan, and the budget as a line."""
     during = plan.timeline.during
     highest = 1.05 * max(plan.peak, budget, 1)

@@ -10,17 +10,21 @@ from remat_explorer.explorer.panels.execution_panel import take_nearest_budget
 from remat_explorer.explorer.panels.side_panel import Click, Clickable, button, text
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.executing import nearest_feasible_budget
-from remat_explorer.explorer.work.screen import rules_out
+from remat_explorer.explorer.work.screen import describe_rate, rules_out
+from remat_explorer.figures import journeys_of, schedule_of
 from remat_explorer.graph import cost_unit
+from remat_explorer.offload import TransferPlan, TransferSolution
 from remat_explorer.quantities import format_bytes, format_seconds
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import Solution, Status
 
 REMEDY, CANCEL = "remedy", "cancel"  # what the story's buttons send
 TOLD = [
-    *("graph", "schedule", "solution", "measurement", "shortage", "budget", "dragged", "smallest", "frontier"),
-    *("checkpoint_all_peak", "status", "tone", "busy", "elapsed", "progress", "improving", "stale", "editing"),
+    *("graph", "schedule", "solution", "sending", "measurement", "shortage", "budget", "dragged", "smallest"),
+    *("frontier", "checkpoint_all_peak", "status", "tone", "busy", "elapsed", "progress", "improving", "stale"),
+    *("editing", "transfers"),
 ]
+PREDICTED = "times are predicted, not measured"
 KNOWN = ("is known that fits", "The least that is known is")
 ON_PAGE = ("on this page fits", "The least on this page is")
 ICONS = {"good": "✓", "warning": "▲", "error": "✖", "plain": ""}
@@ -52,6 +56,8 @@ class StoryView:
 
     def _draw(self, change: Any = None) -> None:
         self.widget.html = story_html(self._state)
+        reserve = self.widget.add_class if self._state.transfers is not None else self.widget.remove_class
+        reserve("remat-long")  # a second line is kept, so that nothing moves when the sentence is longer
 
     def _clicked(self, click: Click) -> None:
         if click.action == CANCEL:
@@ -70,11 +76,15 @@ def tell(state: State) -> Story:
     'This step needs 10 B. In 8 B it costs 12 % more: 2 operations run twice.'
     """
     graph, schedule, budget = state.graph, state.schedule, state.shown_budget
-    if graph is None or schedule is None or state.plan is None:
+    if graph is None or schedule is None or (state.plan is None and state.sending is None):
         return Story("A model is being read." if state.busy else "Choose a model.")
     if state.shortage:
         least = nearest_feasible_budget(state)
         return Story("Memory ran out while the step was run.", least if least != state.budget else 0)
+    if state.sending is not None and (state.sending.peak or 0) <= budget:
+        return Story(tell_sending(state.sending, state.checkpoint_all_peak, format_bytes(budget)))
+    if state.plan is None:
+        return Story(f"The plan on the screen does not fit into {format_bytes(budget)}.")
     if state.is_edited:
         return Story(f"Your schedule needs {format_bytes(state.plan.peak)} and {tell_cost(schedule)}.")
     if state.plan.peak > budget > 0 and not state.busy:
@@ -104,16 +114,48 @@ def tell_cost(schedule: Schedule) -> str:
     >>> tell_cost(solve(linear(8), 9).schedule)
     'costs 5.9 % more: 1 operation runs twice'
     """
-    again = list(schedule.repeated_operations.values())
+    again = _tell_again(schedule)
     more = f"costs {format_more(schedule.overhead)} more{' time' if cost_unit(schedule.graph) else ''}"
     if not again:
         return (
             "costs no more: nothing runs twice" if schedule.overhead < 1 + 5e-4 else f"{more}, and nothing runs twice"
         )
+    return f"{more}: {again}"
+
+
+def _tell_again(schedule: Schedule) -> str:
+    """How many operations run more than once, and how often; "" where none does."""
+    again = list(schedule.repeated_operations.values())
+    if not again:
+        return ""
     subject = "1 operation runs" if len(again) == 1 else f"{len(again)} operations run"
     least, most = min(again), max(again)
     times = "twice" if most == 2 else f"{most} times" if least == most else f"{least} to {most} times"
-    return f"{more}: {subject} {times}"
+    return f"{subject} {times}"
+
+
+def tell_sending(sending: TransferSolution, keep_all: int, written: str) -> str:
+    """What the step needs, and what a plan that may send values costs within a budget, as it is written.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.offload import Transfers
+    >>> from remat_explorer.solvers import solve
+    >>> sending = solve(linear(4), 4, strategy="offload", transfers=Transfers(1.0, 1.0))
+    >>> tell_sending(sending, 6, "4 B").partition("travel")[2]
+    ' to the host at 1 B a unit of cost, and nothing has to be computed again.'
+    """
+    plan = sending.plan
+    assert plan is not None
+    assert sending.overhead is not None
+    time = " time" if cost_unit(plan.graph) else ""
+    more = "no" if sending.overhead < 1 + 5e-4 else format_more(sending.overhead)
+    travel, again = len({journey.value for journey in journeys_of(plan)}), _tell_again(schedule_of(plan))
+    values = "1 value travels" if travel == 1 else f"{travel} values travel"
+    needs = f"This step needs {format_bytes(keep_all)}. In {written} it costs {more} more{time}"
+    if not travel:
+        return f"{needs}: nothing travels, and {again or 'nothing runs twice'}."
+    rate = describe_rate(plan.transfers, plan.graph)
+    return f"{needs}: {values} to the host at {rate}, and {again or 'nothing has to be computed again'}."
 
 
 def format_more(overhead: float) -> str:
@@ -166,7 +208,7 @@ def is_least(state: State, budget: int) -> bool:
     return state.smallest is not None and budget <= state.smallest.lower_bound
 
 
-def describe_proven(solution: Solution | None) -> tuple[str, str]:
+def describe_proven(solution: Solution | TransferSolution | None) -> tuple[str, str]:
     """How good a schedule is proven to be, in a few words, and their tone."""
     if solution is None:
         return "not compared with a bound yet", "plain"
@@ -185,7 +227,8 @@ def chips(state: State) -> list[tuple[str, str]]:
     >>> chips(State(graph=solution.graph, schedule=solution.schedule, solution=solution, budget=4))
     [('proven best', 'good'), ('uses 4 of 4 B', 'plain'), ('no module to run', 'plain')]
     """
-    graph, plan = state.graph, state.plan
+    graph, sending = state.graph, state.sending
+    plan = sending.plan if sending is not None else state.plan
     if graph is None or plan is None:
         return []
     budget = state.shown_budget
@@ -193,10 +236,13 @@ def chips(state: State) -> list[tuple[str, str]]:
     limit = format_bytes(budget)
     same_unit = used.split()[1:] == limit.split()[1:]
     fits = plan.peak <= budget
-    said = [describe_proven(state.solution)] if fits and not state.is_edited else []
+    said = [describe_proven(sending or state.solution)] if fits and not state.is_edited else []
     said.append((f"uses {used.split()[0] if same_unit else used} of {limit}", "plain" if fits else "error"))
+    if isinstance(plan, TransferPlan):
+        said.append((f"{format_bytes(plan.host_peak)} on the host", "plain"))
+        said.append((PREDICTED, "plain"))
     if state.measurement is None:
-        estimated = "" if state.costs_are_measured else ": times are estimates"
+        estimated = "" if state.costs_are_measured or sending is not None else ": times are estimates"
         said.append(("no module to run" if state.inputs is None else f"not yet run{estimated}", "plain"))
     else:
         said.append(describe_run(state.measurement))

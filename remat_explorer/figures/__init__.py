@@ -25,9 +25,23 @@ from remat_explorer.figures.convolution_algorithms import (
 from remat_explorer.figures.implementation_images import Use, implementation_colours, implementations_used
 from remat_explorer.figures.layers import layers_of
 from remat_explorer.figures.memory_breakdown import features_against_parameters, memory_breakdown
-from remat_explorer.figures.memory_map import KINDS, Piece, memory_map, pieces_of
-from remat_explorer.figures.memory_stack import LAYERS, Stack, stack
+from remat_explorer.figures.memory_map import (
+    KINDS,
+    AnyPlan,
+    Journey,
+    Lane,
+    Piece,
+    journeys_of,
+    lanes_of,
+    memory_map,
+    pieces_of,
+    rectangles_of,
+    schedule_of,
+    waits_of,
+)
+from remat_explorer.figures.memory_stack import LAYERS, Stack, host_stack, stack
 from remat_explorer.figures.memory_timeline import (
+    ON_THE_HOST,
     PLACES,
     Hits,
     Reach,

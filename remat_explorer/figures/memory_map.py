@@ -8,20 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from remat_explorer.errors import ScheduleError
 from remat_explorer.figures.byte_axis import ByteAxis
 from remat_explorer.figures.palette import Palette, Theme, palette
-from remat_explorer.offsets import Arena, Rectangles, predict_pool
+from remat_explorer.memoize import memoize_by_identity
+from remat_explorer.offload import Fetch, Send, TransferPlan
+from remat_explorer.offsets import ALIGNMENT, Arena, Rectangles, place_rectangles, predict_pool
 from remat_explorer.plain_text import in_figure
 from remat_explorer.plan import Compute, Free, Plan
 from remat_explorer.quantities import format_bytes
+from remat_explorer.schedule import Computations, Schedule
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
+
+
+AnyPlan = Plan | TransferPlan
 
 
 @dataclass(frozen=True)
@@ -50,8 +56,8 @@ class Holdings:
         return self.resident + self.kept + self.temporaries + self.gradients
 
 
-def holdings(plan: Plan) -> Holdings:
-    """Split the predicted memory of ``plan`` by kind.
+def holdings(plan: AnyPlan) -> Holdings:
+    """Split the predicted memory of ``plan`` by kind; a value that was fetched is kept.
 
     >>> from remat_explorer.instances import linear
     >>> holdings(Plan.from_sequence(linear(1), [(0, 0, 1), (1, 1, 1), (2, 2, 1)])).total.tolist()
@@ -65,6 +71,11 @@ def holdings(plan: Plan) -> Holdings:
     for i, statement in enumerate(plan.statements):
         if isinstance(statement, Free):
             held[kind_of.pop(statement.value)] -= bytes_of[statement.value]
+            continue
+        if isinstance(statement, Fetch):
+            kind_of[statement.value] = 0
+            held[0] += bytes_of[statement.value]
+        if not isinstance(statement, Compute):
             continue
         node = graph.operations[statement.operation]
         way = node.implementations[statement.implementation - 1]
@@ -85,7 +96,7 @@ def holdings(plan: Plan) -> Holdings:
     return Holdings(np.array(statements), np.array(stages), resident, kept, temporaries, gradients)
 
 
-def _stages_of_death(plan: Plan) -> dict[tuple[int, int], int]:
+def _stages_of_death(plan: AnyPlan) -> dict[tuple[int, int], int]:
     """For each (statement, value) that creates a version, the stage in which it ends; persistent ones outlive all."""
     last_stage = plan.statements[-1].stage + 1
     death: dict[tuple[int, int], int] = {}
@@ -98,12 +109,15 @@ def _stages_of_death(plan: Plan) -> dict[tuple[int, int], int]:
                 death[i, v] = next_free.pop(v, last_stage)
             if statement.overwrites is not None:
                 next_free[statement.overwrites] = statement.stage
-        else:
+        elif isinstance(statement, Fetch):
+            next_free.pop(statement.value, None)
+        elif isinstance(statement, Free):
             next_free[statement.value] = statement.stage
     return death
 
 
-KINDS = ("resident", "kept", "temporaries", "gradients", "recomputed")
+KINDS = ("resident", "kept", "temporaries", "gradients", "recomputed", "fetched")
+_COLOURS = {"recomputed": "recompute", "fetched": "sent"}
 
 
 @dataclass(frozen=True)
@@ -114,7 +128,8 @@ class Piece:
         rectangle: its index.
         begin, end: statements, half-open.
         value: the value; -1 for resident bytes and workspace.
-        kind: an entry of `KINDS`: those of the memory timeline, and values that were in memory before.
+        kind: an entry of `KINDS`: those of the memory timeline, values that are computed again, and values that were
+            on the host.
     """
 
     rectangle: int
@@ -124,7 +139,27 @@ class Piece:
     kind: str
 
 
-def pieces_of(plan: Plan, rectangles: Rectangles) -> Iterator[Piece]:
+def rectangles_of(plan: AnyPlan) -> Rectangles:
+    """The rectangles of a plan on the device; a value that is fetched begins another one.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.offload import Transfers
+    >>> events = [("compute", 0, 0), ("send", 0, 0), ("compute", 1, 1), ("fetch", 2, 0), ("compute", 2, 2)]
+    >>> found = rectangles_of(TransferPlan.from_events(linear(1), Transfers(1, 1), events))
+    >>> found.begin.tolist(), found.end.tolist(), found.values
+    ([0, 2, 4, 5], [3, 7, 6, 8], ((0,), (1,), (0,), (2,)))
+    """
+    if isinstance(plan, Plan):
+        return Rectangles.of(plan)
+    on_device = (one if isinstance(one, Compute | Free) else Free(one.stage, _NOBODY) for one in plan.statements)
+    arrivals = {i: one.value for i, one in enumerate(plan.statements) if isinstance(one, Fetch)}
+    return Rectangles.of(Plan(plan.graph, tuple(on_device)), arrivals)
+
+
+_NOBODY = -1  # a value that no plan holds
+
+
+def pieces_of(plan: AnyPlan, rectangles: Rectangles) -> Iterator[Piece]:
     """The pieces of a plan's rectangles, in their order.
 
     >>> from remat_explorer.instances import linear
@@ -143,12 +178,14 @@ def pieces_of(plan: Plan, rectangles: Rectangles) -> Iterator[Piece]:
 
 def colour_of(kind: str, palette: Palette) -> str:
     """The colour of a kind, as ``#rrggbb``."""
-    return getattr(palette, "recompute" if kind == "recomputed" else kind)
+    return getattr(palette, _COLOURS.get(kind, kind))
 
 
-def _kind(plan: Plan, begin: int, end: int) -> str:
+def _kind(plan: AnyPlan, begin: int, end: int) -> str:
     """The kind of a value that one statement computes and another ends."""
     statement = plan.statements[begin]
+    if isinstance(statement, Fetch):
+        return "fetched"
     if isinstance(statement, Compute):
         if not statement.first:
             return "recomputed"
@@ -158,13 +195,129 @@ def _kind(plan: Plan, begin: int, end: int) -> str:
     return "kept" if later else "temporaries"
 
 
+@memoize_by_identity
+def schedule_of(plan: TransferPlan) -> Schedule:
+    """What a plan that sends values computes, as a schedule: what its S retains is on the device or on the host.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.offload import Transfers
+    >>> events = [("compute", 0, 0), ("send", 0, 0), ("compute", 1, 1), ("fetch", 2, 0), ("compute", 2, 2)]
+    >>> schedule_of(TransferPlan.from_events(linear(1), Transfers(1, 1), events)).S.astype(int).tolist()
+    [[0, 0, 0], [1, 0, 0], [1, 1, 0]]
+    """
+    rows = [(one.stage, one.operation, one.implementation) for one in plan.statements if isinstance(one, Compute)]
+    return Schedule.leanest(plan.graph, plan.graph.stages, Computations.of(rows))
+
+
+@dataclass(frozen=True)
+class Lane:
+    """What an engine for copies does, beside the computations of a plan.
+
+    Places are counted in computations: 2.5 is the middle of the third. While computing waits, no place goes by.
+
+    Attributes:
+        name: the way that it copies.
+        busy: of each copy its value, begin, end, and what it takes in the unit of the graph's costs.
+        stalled: begin and end of each time in which its next copy is due and waits, for room or for another copy.
+    """
+
+    name: str
+    busy: tuple[tuple[int, float, float, float], ...]
+    stalled: tuple[tuple[float, float], ...]
+
+
+def lanes_of(plan: TransferPlan) -> tuple[Lane, Lane]:
+    """The lanes of the copies out and back.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.offload import Transfers
+    >>> events = [("compute", 0, 0), ("send", 0, 0), ("compute", 1, 1), ("fetch", 2, 0), ("compute", 2, 2)]
+    >>> out, back = lanes_of(TransferPlan.from_events(linear(1), Transfers(1, 1), events))
+    >>> out.busy, back.busy
+    (((0, 1.0, 2.0, 1.0),), ((0, 2.0, 2.0, 1.0),))
+    """
+    line = plan.timeline
+    runs = np.array([i for i, one in enumerate(plan.statements) if isinstance(one, Compute)], dtype=np.int64)
+    starts, ends = line.start[runs], line.end[runs]
+
+    def place(time: float) -> float:
+        run = int(np.searchsorted(ends, time, side="right"))
+        if run == len(ends) or time <= starts[run]:
+            return float(run)
+        return run + float((time - starts[run]) / (ends[run] - starts[run]))
+
+    def lane(name: str, kind: type) -> Lane:
+        busy, stalled = [], []
+        before = computed = 0.0
+        for i, one in enumerate(plan.statements):
+            start, end = float(line.start[i]), float(line.end[i])
+            if isinstance(one, Compute):
+                computed = end
+            elif isinstance(one, kind):
+                due = min(max(before, computed), start)
+                if place(due) < place(start):
+                    stalled.append((place(due), place(start)))
+                busy.append((one.value, place(start), place(end), end - start))
+                before = end
+        return Lane(name, tuple(busy), tuple(stalled))
+
+    return lane("to the host", Send), lane("back", Fetch)
+
+
+def waits_of(plan: TransferPlan) -> list[tuple[int, float]]:
+    """The computations that begin later than the one before ends, each with how much later."""
+    line, found, before = plan.timeline, [], 0.0
+    runs = [i for i, one in enumerate(plan.statements) if isinstance(one, Compute)]
+    for c, i in enumerate(runs):
+        wait = float(line.start[i]) - before
+        if wait > _SAME * plan.makespan:
+            found.append((c, wait))
+        before = float(line.end[i])
+    return found
+
+
+_SAME = 1e-9  # of the makespan, which is rounded
+
+
+@dataclass(frozen=True)
+class Journey:
+    """A value's way to the host and back: the stages in which it is sent, freed on the device, and fetched."""
+
+    value: int
+    sent: int
+    freed: int
+    fetched: int
+
+
+def journeys_of(plan: TransferPlan) -> list[Journey]:
+    """Every journey of a plan, in the order of their ends.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.offload import Transfers
+    >>> events = [("compute", 0, 0), ("send", 0, 0), ("compute", 1, 1), ("fetch", 2, 0), ("compute", 2, 2)]
+    >>> journeys_of(TransferPlan.from_events(linear(1), Transfers(1, 1), events))
+    [Journey(value=0, sent=0, freed=1, fetched=2)]
+    """
+    sent: dict[int, int] = {}
+    freed: dict[int, int] = {}
+    found = []
+    for one in plan.statements:
+        if isinstance(one, Send):
+            sent[one.value] = one.stage
+        elif isinstance(one, Free):
+            freed[one.value] = one.stage
+        elif isinstance(one, Fetch):
+            found.append(Journey(one.value, sent[one.value], freed[one.value], one.stage))
+    return found
+
+
 ACROSS, UP = 30, 16  # places that can be pointed at, of a rectangle that fills the map
 SEAM, MOST_SEAM = 1 / 600, 0.1  # space over each rectangle, as a share of the arena, and of the rectangle at most
 THIN = 1 / 250  # of the arena; what is thinner has one place
 ROOM = 1.04  # of the arena, up to which the memory axis goes
 
 
-def memory_map(plan: Plan, arena: Arena | None = None, theme: Theme = "light") -> Figure:
+def memory_map(plan: AnyPlan, arena: Arena | None = None, theme: Theme = "light") -> Figure:
     """Statements across, bytes up: every value from its computation to where it is freed, at its offset.
 
     Args:
@@ -183,8 +336,10 @@ def memory_map(plan: Plan, arena: Arena | None = None, theme: Theme = "light") -
     """
     from plotly import graph_objects as go
 
-    arena = predict_pool(plan) if arena is None else arena
-    found, expected = arena.rectangles, Rectangles.of(plan)
+    expected = rectangles_of(plan)
+    if arena is None:
+        arena = predict_pool(plan) if isinstance(plan, Plan) else place_rectangles(expected, ALIGNMENT)
+    found = arena.rectangles
     if found.values != expected.values or found.begin.tolist() != expected.begin.tolist():
         raise ScheduleError(
             f"the arena has {len(found)} rectangles, which are not the {len(expected)} of the plan of "
@@ -243,15 +398,17 @@ def memory_map(plan: Plan, arena: Arena | None = None, theme: Theme = "light") -
     return figure
 
 
-def _text(plan: Plan, piece: Piece, arena: Arena) -> str:
+def _text(plan: AnyPlan, piece: Piece, arena: Arena) -> str:
     """What is said where a piece is pointed at, as HTML."""
     r, begin, end = piece.rectangle, piece.begin, piece.end
     place = f"{format_bytes(int(arena.rectangles.size[r]))} from {format_bytes(int(arena.offsets[r]))} on"
     if piece.kind == "resident":
         return f"resident bytes<br>{place}, over the whole plan"
     if piece.value < 0:
-        return f"workspace<br>{place}<br>statement {begin}: {in_figure(plan.text(plan.statements[begin]))}"
-    again = "computed again" if piece.kind == "recomputed" else "computed for the first time"
+        running: Any = plan.statements[begin]
+        return f"workspace<br>{place}<br>statement {begin}: {in_figure(plan.text(running))}"
+    origins = {"recomputed": "computed again", "fetched": "back from the host"}
+    again = origins.get(piece.kind, "computed for the first time")
     name = in_figure(plan.graph.values[piece.value].name)
     return f"<b>{name}</b><br>{place}<br>statements {begin} to {end}, {again}"
 
@@ -269,7 +426,7 @@ def _outlines(pieces: list[Piece], arena: Arena, axis: ByteAxis) -> tuple[np.nda
 
 
 def _places(
-    plan: Plan, pieces: list[Piece], arena: Arena, axis: ByteAxis, length: int
+    plan: AnyPlan, pieces: list[Piece], arena: Arena, axis: ByteAxis, length: int
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Places so close together that one of each piece is near wherever one points at it."""
     x, y, text = [], [], []

@@ -7,8 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
-from remat_explorer.figures.memory_map import holdings
-from remat_explorer.plan import Compute, Plan
+from remat_explorer.figures.memory_map import AnyPlan, holdings
+from remat_explorer.offload import TransferPlan
+from remat_explorer.plan import Compute
 
 LAYERS = ("resident", "kept", "temporaries", "gradients")  # the lowest first
 
@@ -24,7 +25,7 @@ class Stack:
         stage: stage of each computation.
     """
 
-    plan: Plan
+    plan: AnyPlan
     bytes: np.ndarray
     statement: np.ndarray
     stage: np.ndarray
@@ -47,6 +48,7 @@ class Stack:
             at which memory is highest, so that no peak is lost.
 
         >>> from remat_explorer.instances import linear
+        >>> from remat_explorer.plan import Plan
         >>> plan = Plan.from_sequence(linear(1), [(0, 0, 1), (1, 1, 1), (2, 2, 1)])
         >>> [array.tolist() for array in stack(plan).places(2)]
         [[0, 2, 3], [1, 2]]
@@ -66,13 +68,29 @@ class Stack:
         return (float(inside[0]), float(inside[-1] + 1)) if len(inside) else (0.0, 0.0)
 
 
-def stack(plan: Plan) -> Stack:
+def host_stack(plan: TransferPlan) -> Stack:
+    """The copies on the host while each computation of a plan runs, as a single layer.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.offload import Transfers
+    >>> events = [("compute", 0, 0), ("send", 0, 0), ("compute", 1, 1), ("fetch", 2, 0), ("compute", 2, 2)]
+    >>> host_stack(TransferPlan.from_events(linear(1), Transfers(1, 1), events)).total.tolist()
+    [0, 1, 1]
+    """
+    runs = [i for i, statement in enumerate(plan.statements) if isinstance(statement, Compute)]
+    layers = np.zeros((len(LAYERS), len(runs)), dtype=np.int64)
+    layers[1] = np.append(0, plan.timeline.host)[runs]
+    return Stack(plan, layers, np.array(runs), np.array([plan.statements[i].stage for i in runs]))
+
+
+def stack(plan: AnyPlan) -> Stack:
     """Split the predicted memory of a plan into layers.
 
     Args:
         plan: c computations.
 
     >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.plan import Plan
     >>> plan = Plan.from_sequence(linear(1), [(0, 0, 1), (1, 1, 1), (2, 2, 1)])
     >>> stack(plan).total.tolist()
     [1, 2, 3]

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from remat_explorer.figures.byte_axis import ByteAxis
-from remat_explorer.figures.memory_stack import LAYERS, Stack, stack
+from remat_explorer.figures.memory_map import AnyPlan
+from remat_explorer.figures.memory_stack import LAYERS, Stack, host_stack, stack
 from remat_explorer.figures.palette import Theme, palette
+from remat_explorer.offload import TransferPlan
 from remat_explorer.plain_text import in_figure
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes
@@ -69,6 +71,9 @@ def layer_traces(stack: Stack, axis: ByteAxis, theme: Theme = "light") -> list[T
     ]
 
 
+ON_THE_HOST = "on the host"  # the name of what stands in place of the plan that is compared
+
+
 def line_traces(
     stack: Stack,
     axis: ByteAxis,
@@ -90,12 +95,13 @@ def line_traces(
         other_name: of the plan that is compared.
     """
     colours = palette(theme)
+    other_colour = colours.sent if other_name == ON_THE_HOST else colours.compared
     edges, chosen = stack.places(MOST)
     line: dict[str, Any] = {"shape": "hv", "width": 1.2, "dash": "solid"}
     x_other, y_other = (np.empty(0), np.empty(0)) if other is None else _compared(stack, other)
     most_measured = np.empty(0) if measured is None else np.maximum.reduceat(measured, edges[:-1])
     traces: list[Trace] = [
-        {"name": other_name, "x": x_other, "y": _steps(y_other, axis), "line": {**line, "color": colours.compared}},
+        {"name": other_name, "x": x_other, "y": _steps(y_other, axis), "line": {**line, "color": other_colour}},
         {
             "name": "predicted",
             "x": edges,
@@ -268,7 +274,7 @@ class Reach:
 
 
 def memory_timeline(
-    plan: Plan,
+    plan: AnyPlan,
     budget: int | None = None,
     measurement: Measured | None = None,
     stage: int | None = None,
@@ -288,7 +294,7 @@ def memory_timeline(
         stage: the stage to highlight, or None.
         theme: ground of the figure, "light" or "dark".
         other: a plan of the same graph whose memory is drawn as a line, each of its stages over the same stage of
-            ``plan``, or None.
+            ``plan``, or None; then a plan that sends values has its bytes on the host there.
         other_name: what the legend calls it.
 
     >>> from remat_explorer.instances import linear
@@ -300,6 +306,8 @@ def memory_timeline(
 
     colours, layers = palette(theme), stack(plan)
     compared = None if other is None else stack(other)
+    if isinstance(plan, TransferPlan) and other is None:
+        compared, other_name = host_stack(plan), ON_THE_HOST
     measured = measured_bytes(layers, measurement)
     reach = Reach.of(layers, budget, measured, compared)
     traces = [

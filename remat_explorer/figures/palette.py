@@ -1,7 +1,8 @@
 """One palette for every figure: colours that colour-blind people can tell apart, on light and on dark ground.
 
 Source: Okabe and Ito, "Color Universal Design" (2008), and Paul Tol's wine, sand and purple where those run out. Orange
-is recomputation, and nothing else is orange. A comparison sets ink against a purple, which differ in lightness.
+is recomputation, and nothing else is orange; what travels to the host is indigo. A comparison sets ink against a
+purple, which differ in lightness.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ class Palette:
     Attributes:
         forward, backward: first computation of an operation in either pass.
         recompute: a computation that repeats an earlier one.
+        sent: a value that travels to the host and back, and its copies.
         kept: a value held across the end of a stage (a checkpoint).
         resident, temporaries, gradients: the other parts of the memory timeline.
         predicted, measured, budget: the lines over it.
@@ -35,6 +37,7 @@ class Palette:
     forward: str
     backward: str
     recompute: str
+    sent: str
     kept: str
     resident: str
     temporaries: str
@@ -76,6 +79,7 @@ LIGHT = Palette(
     forward="#56B4E9",
     backward="#009E73",
     recompute="#D55E00",
+    sent="#4B22E0",
     kept="#0072B2",
     resident="#B5B5B5",
     temporaries="#56B4E9",
@@ -102,6 +106,7 @@ DARK = Palette(
     forward="#56B4E9",
     backward="#00B386",
     recompute="#F0792B",
+    sent="#7D63FF",
     kept="#2A8FD0",
     resident="#6B6F76",
     temporaries="#56B4E9",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 
 from remat_explorer.errors import ScheduleError, shown
 from remat_explorer.plan import Free, Plan
 from remat_explorer.quantities import MOST_BYTES
+
+_NOTHING: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,12 +34,13 @@ class Rectangles:
     since: tuple[tuple[int, ...], ...]
 
     @staticmethod
-    def of(plan: Plan) -> Rectangles:
+    def of(plan: Plan, arrivals: Mapping[int, int] = _NOTHING) -> Rectangles:
         """The rectangles of a plan.
 
         Resident bytes are one over the whole time. A value lives from the statement that computes it up to the one
         that frees it, or to the end; computed again, it is another rectangle. Workspace, and an output that is
-        dropped, last for their statement. An output that overwrites takes over the rectangle of its input.
+        dropped, last for their statement. An output that overwrites takes over the rectangle of its input. Where
+        ``arrivals`` names a value for a statement, that begins to hold it, and does nothing else.
 
         Raises:
             ScheduleError: if a statement computes a value that is in memory.
@@ -61,6 +65,11 @@ class Rectangles:
 
         add(0, last, graph.resident_bytes)
         for i, statement in enumerate(plan.statements):
+            if i in arrivals:
+                if bytes_of[arrivals[i]]:
+                    held[arrivals[i]] = len(rows)
+                    add(i, last, bytes_of[arrivals[i]], arrivals[i])
+                continue
             if isinstance(statement, Free):
                 if statement.value in held:
                     begin, _, size = rows[held[statement.value]]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from remat_explorer.documents import write_text
 from remat_explorer.entry_checks import require_arguments
+from remat_explorer.offload import TransferSolution
 from remat_explorer.report.contents import Origin, ReportContents, Step
 from remat_explorer.report.html import whole_page
 from remat_explorer.report.sections import (
@@ -20,6 +21,7 @@ from remat_explorer.report.sections import (
     numbers,
     peak,
     search,
+    sending,
     setup,
     statements,
     summary,
@@ -54,7 +56,7 @@ SECTIONS: tuple[tuple[str, Callable[[ReportContents], str]], ...] = (
 
 
 def write_report(
-    solution: Solution,
+    solution: Solution | TransferSolution,
     path: str | Path,
     *,
     measurement: Measurement | None = None,
@@ -68,7 +70,8 @@ def write_report(
     It needs no network and nothing beside it: figures can be hovered over and zoomed into, and the files in it saved.
 
     Args:
-        solution: what the report is about; without a schedule the report says why there is none.
+        solution: what the report is about; without a schedule the report says why there is none. Of a plan that sends
+            values the report has the predicted times of its copies.
         path: where to write it; what is there is replaced.
         measurement: of that solution, as `remat_explorer.measure` gives it.
         frontier: the trade-off curve, as `remat_explorer.sweep` gives it.
@@ -83,22 +86,29 @@ def write_report(
         OSError: if the folder does not exist or cannot be written.
     """
     require_arguments(write_report, locals())
+    if isinstance(solution, TransferSolution):
+        return write_text(path, framed(solution.graph.name, sending(solution, measurement)))
     contents = ReportContents(solution, measurement, frontier, tuple(history or ()), other, source or Origin())
     return write_text(path, page(contents))
 
 
 def page(contents: ReportContents) -> str:
-    """The whole page as HTML, with plotly's JavaScript; nothing else may run than that and the page's own."""
+    """The whole page as HTML."""
+    return framed(contents.name, [(title, section(contents)) for title, section in SECTIONS])
+
+
+def framed(name: str, sections: Sequence[tuple[str, str]]) -> str:
+    """Sections that have something to show, with plotly's JavaScript; nothing may run but that and the page's own."""
     from plotly.offline import get_plotlyjs
 
-    shown = [(title, body) for title, section in SECTIONS if (body := section(contents))]
+    shown = [(title, body) for title, body in sections if body]
     contents_list = "".join(f'<a href="#{_identity(title)}">{title}</a>' for title, _ in shown)
-    sections = "".join(f'<section id="{_identity(title)}"><h2>{title}</h2>{body}</section>' for title, body in shown)
-    heading = f"{contents.name}: rematerialization report"
+    main = "".join(f'<section id="{_identity(title)}"><h2>{title}</h2>{body}</section>' for title, body in shown)
+    heading = f"{name}: rematerialization report"
     return whole_page(
         heading,
         _read("report.css"),
-        f"<header><h1>{escape(heading)}</h1><nav>{contents_list}</nav></header><main>{sections}</main>",
+        f"<header><h1>{escape(heading)}</h1><nav>{contents_list}</nav></header><main>{main}</main>",
         {"plotly": get_plotlyjs(), "script": _read("drawing.js") + _read("report.js")},
         ["plotly", "script"],
     )

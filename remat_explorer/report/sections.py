@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 
 from remat_explorer.allocator import predict_allocator
 from remat_explorer.documents import to_json
-from remat_explorer.explanations import EXPLAINED, alive_at, label_of
+from remat_explorer.explanations import EXPLAINED, alive_at, cost_text, label_of
 from remat_explorer.figures import (
     Use,
     compare,
     implementations_used,
+    journeys_of,
     memory_breakdown,
+    memory_map,
     memory_timeline,
     model_graph,
     solver_progress,
@@ -27,6 +29,7 @@ from remat_explorer.figures import (
 from remat_explorer.figures.implementation_images import implementation_images
 from remat_explorer.figures.schedule_images import schedule_images
 from remat_explorer.graph import dump_graph
+from remat_explorer.offload import TransferSolution
 from remat_explorer.offsets import predict_pool
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import exact_bytes, format_bytes, format_overhead, format_seconds, format_share
@@ -226,6 +229,63 @@ def _training(contents: ReportContents, solution: str) -> list[str]:
     return [
         "model, args = ...  # the module and inputs of this report, with its loss as loss=..., if it has one",
         f'trained = rx.rematerialize(model, args, solution="{solution}")',
+    ]
+
+
+def sending(solution: TransferSolution, measurement: Measurement | None = None) -> list[tuple[str, str]]:
+    """The titles and sections of a report on a plan that sends values to the host."""
+    plan, graph = solution.plan, solution.graph
+    asked = [
+        ("budget", exact_bytes(solution.budget)),
+        ("copies", solution.transfers.describe()),
+        ("strategy", solution.strategy),
+        ("status", str(solution.status)),
+        ("gap", "not proven" if solution.gap is None else format_share(solution.gap)),
+        ("search", f"{format_seconds(solution.seconds)}{', ended by ' if solution.limit else ''}{solution.limit}"),
+    ]
+    versions_and_devices = f'<div class="columns">{facts([*versions(), *devices()])}</div>'
+    if plan is None:
+        return [("Summary", paragraph(str(solution)) + facts(asked)), ("Set-up", versions_and_devices)]
+    found = [
+        ("overhead", f"{format_overhead(solution.overhead or 1.0)}, predicted"),
+        ("peak on the device", format_bytes(plan.peak)),
+        ("most on the host", format_bytes(plan.host_peak)),
+        ("sent in all", format_bytes(plan.sent_bytes)),
+        ("computing waits", cost_text(graph, plan.makespan - plan.computing)),
+    ]
+    sizes, transfers = graph.value_bytes.tolist(), plan.transfers
+    rows = [
+        (
+            graph.values[way.value].name,
+            format_bytes(sizes[way.value]),
+            str(way.sent),
+            str(way.fetched),
+            cost_text(graph, transfers.out_seconds(sizes[way.value]) + transfers.back_seconds(sizes[way.value])),
+            cost_text(graph, float(graph.costs[int(graph.producer[way.value])])),
+        )
+        for way in journeys_of(plan)
+    ]
+    heads = ["value", " bytes", " sent in stage", " back in stage", " copies take", " its operation takes"]
+    line = drawing(
+        "timeline",
+        lambda theme: memory_timeline(plan, solution.budget, measurement, theme=theme),
+        "Memory along the plan",
+    )
+    placed = drawing("map", lambda theme: memory_map(plan, theme=theme), "Where every value lies", broad=True)
+    travels = table(heads, rows) if rows else paragraph("No value is sent.")
+    times = paragraph("Times are predicted from the graph's costs and the bandwidth, not measured.")
+    run = paragraph(NOT_EXECUTED) if measurement is None else code(str(measurement))
+    file_name = "solution.json"
+    kept = packed("solution-file", to_json(solution.to_document()) + "\n", file_name)
+    link = f'<p><a class="file" href="#" data-file="solution-file" download="{file_name}">{file_name}</a></p>'
+    summary_text = paragraph(str(solution)) + times + f'<div class="columns">{facts(asked)}{facts(found)}</div>'
+    return [
+        ("Summary", summary_text),
+        ("Memory", line + placed),
+        ("What travels", travels),
+        ("Validation", run),
+        ("Set-up", versions_and_devices),
+        ("Use it", link + kept),
     ]
 
 

@@ -469,3 +469,19 @@ def test_fields_have_the_names_that_stand_over_them(whole: Any) -> None:
     whole.get_by_label("Batch", exact=True).fill("32")
     whole.get_by_label("Batch", exact=True).press("Enter")
     whole.wait_for_selector('.remat-status[data-busy="loading"]')
+
+
+SENDING = """explorer.state.transfers = "25 GB/s"
+explorer.state.more = True"""
+
+
+def test_the_bandwidth_stands_beside_the_budget_where_values_may_be_sent_and_is_named(tight: Any) -> None:
+    slider = tight.locator(".remat-bandwidth")
+    assert not slider.is_visible()
+    run(tight, SENDING)
+    slider.wait_for(state="visible")
+    assert slider.get_by_role("slider").get_attribute("aria-label") == "Bandwidth to the host and back"
+    assert tight.get_by_label("Send away").input_value() == "25 GB/s"
+    assert violations(tight) == []
+    run(tight, "explorer.state.transfers = None\nexplorer.state.more = False")
+    slider.wait_for(state="hidden")

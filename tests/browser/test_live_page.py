@@ -591,3 +591,23 @@ def test_scenes_go_by_keys_and_end(solved: rx.Solution, page: Any, tmp_path: Pat
     assert shown(page, 0, 5, 2)  # as it was before
     assert page.is_visible("#memory")
     assert flawless(page)
+
+
+def test_a_plan_that_sends_is_drawn_with_what_is_on_the_host_and_its_lanes(page: Any, tmp_path: Path) -> None:
+    found = rx.solve(CHAIN, 4, strategy="offload", transfers=rx.Transfers(1.0, 1.0), time_limit=2)
+    assert found.plan is not None
+    open_page(page, rx.save_page(found, tmp_path / "page.html"))
+    assert "travel to the host" in page.inner_text("#story")
+    assert "travels" in page.inner_text("#twice").lower()
+    indigo = """(place) => [...document.querySelectorAll(`${place} canvas:first-child`)].map((canvas) => {
+        const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+        let count = 0;
+        for (let i = 0; i < data.length; i += 4) count += data[i] === 0x4B && data[i + 1] === 0x22;
+        return count;
+    })"""
+    page.wait_for_function(f"() => ({indigo})('#memory')[0] > 0")
+    assert min(page.evaluate(indigo, "#matrices")[:2]) > 0
+    assert violations(page, "body") == []
+    look_at(page, "Model")
+    page.wait_for_function(f"() => ({PIXELS})('#model')[0] > 3")
+    assert flawless(page)

@@ -313,3 +313,17 @@ def test_the_line_is_drawn_at_the_pace_of_the_run(state: State) -> None:
     assert drawing_seconds(found) == 4.0
     for seconds, drawn in ((1e-3, LEAST), (100.0, MOST)):
         assert drawing_seconds(SimpleNamespace(statement_seconds=[seconds])) == drawn
+
+
+def test_a_plan_that_sends_is_run_and_bytes_on_the_host_stand_beside_the_prediction() -> None:
+    own = loaded(measured_costs=False, transfers="100 GB/s", time_limit=2)
+    own.state.budget = (own.state.smallest.known_feasible + own.state.checkpoint_all_peak) // 2
+    state = executed(solved(own))
+    plan = own.solution.plan
+    assert plan.sent_bytes > 0
+    assert own.measurement.equal
+    assert own.measurement.host_peak == plan.host_peak
+    said = plain(html(view_of(own, Panels), "execution"))
+    assert f"on the host {format_bytes(plan.host_peak)} predicted, {format_bytes(plan.host_peak)} measured" in said
+    assert "PyTorch's allocator" not in said
+    assert state.status.startswith("Run. Peak predicted")

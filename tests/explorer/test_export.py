@@ -222,7 +222,7 @@ def test_every_point_has_its_matrices_its_map_and_its_stages(frontier: rx.Fronti
     frames = recording.overview()["matrices"]["frames"]
     assert [frame[0] for frame in frames] == [placed["arena"]["size"] for placed in maps] == [3, 4, 6, 10]
     for (schedule, _), frame, placed in zip(frontier.scheduled(), frames, maps, strict=True):
-        _, rows, largest, lengths, packed = frame
+        _, rows, largest, lengths, packed, _ = frame
         cells = MatrixCells.of(schedule)
         assert zlib.decompress(base64.b64decode(packed["bytes"])) == cells.runs + cells.R + cells.S + cells.U
         assert lengths == tuple(map(len, (cells.runs, cells.R, cells.S, cells.U)))
@@ -283,3 +283,20 @@ def test_report_writes_the_page_with_the_lines_of_a_model_unless_they_are_kept_o
     for more, is_there in ((), True), (("--no-source",), False):
         sources = overview("residual_net", "--batch", "2", "--budget", "100%", *more)["sources"]
         assert ("def forward(self, x" in "".join(sources.values())) == is_there
+
+
+def test_the_live_page_and_the_report_of_a_plan_that_sends_have_its_copies(tmp_path: Path) -> None:
+    found = rx.solve(GRAPH, 4, strategy="offload", transfers=rx.Transfers(1.0, 1.0), time_limit=2)
+    assert found.plan is not None
+    page = opened(rx.save_page(found, tmp_path / "page.html"))
+    overview, frames = page["overview"], page["overview"]["matrices"]["frames"]
+    at = next(i for i, frame in enumerate(frames) if frame[5])
+    assert frames[at][0] == found.plan.peak == 4
+    assert "travel to the host at 1 B a unit of cost" in json.dumps(overview["steps"])
+    assert overview["begin"][0] == 4
+    assert [len(engine["busy"]) > 0 for engine in page[f"map-{at}"]["lanes"]["engines"]] == [True, True]
+    assert "Sent to the host in stage" in json.dumps(page["values-0"])
+    assert overview["curves"]["best"]["sent"][0][0] == 4
+    report = rx.report(found, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "What travels" in report
+    assert "not measured" in report

@@ -27,7 +27,9 @@ from remat_explorer.explorer.memory_view import (
 from remat_explorer.explorer.model_view import ModelView, graph_picture, step_plan
 from remat_explorer.explorer.work import background_searches
 from remat_explorer.explorer.work.background_searches import Placer, alignment_of
-from remat_explorer.explorer.work.screen import show_schedule
+from remat_explorer.explorer.work.screen import show_schedule, show_sending
+from remat_explorer.figures import KINDS, journeys_of, waits_of
+from remat_explorer.offload import TransferPlan
 from remat_explorer.offsets import Rectangles, place_at_once
 from remat_explorer.operation_details import Details
 from remat_explorer.plan import Plan
@@ -276,3 +278,53 @@ def test_a_message_of_the_page_is_taken_whole(keep: rx.Solution, make: Any, pict
     assert sorted(heard) == [("stage", 5), ("value", 3), ("value then", 3)]
     widget.set_state({"stage": 99, "value": 4})  # what the state does not take is given back
     assert (state.stage, widget.stage, widget.value) == (16, 16, 4)
+
+
+@pytest.fixture(scope="module")
+def sending() -> rx.TransferSolution:
+    """The eight-layer chain within 4 bytes, at one byte a unit of cost: values travel, and some run twice at less."""
+    return rx.solve(rx.linear(8), 4, strategy="offload", transfers=rx.Transfers(1.0, 1.0), time_limit=10)
+
+
+def test_a_value_that_travels_leaves_the_map_and_is_back_in_a_colour_of_its_own(sending: Any) -> None:
+    state: Any = State(graph=sending.graph, budget=4, checkpoint_all_peak=10, picture="memory")
+    Placer(state)
+    map_view: Any = MemoryView(state)
+    show_sending(state, sending)
+    plan, columns, lanes = sending.plan, map_view.widget.columns, map_view.widget.lanes
+    births = np.cumsum(columns["birth"])
+    ends, values = births + columns["life"], np.cumsum(columns["value"])
+    runs = runs_of(plan)
+    heights = [int(np.array(columns["bytes"])[(births <= c) & (c < ends)].sum()) for c in range(len(runs))]
+    assert all(0 <= plan.timeline.during[run] - height <= 1 for run, height in zip(runs, heights, strict=True))
+    assert max(heights) == plan.peak == 4
+    fetched = [v for v, kind in zip(values.tolist(), columns["kind"], strict=True) if KINDS[kind] == "fetched"]
+    assert sorted(fetched) == sorted(journey.value for journey in journeys_of(plan))
+    assert [len(engine["busy"]) for engine in lanes["engines"]] == [len(set(fetched)), len(fetched)]
+    assert max(lanes["host"]) == plan.host_peak
+    assert bool(lanes["waits"]) == (plan.makespan > plan.computing)
+    slow = TransferPlan(plan.graph, rx.Transfers(0.1, 0.1), plan.statements)
+    waited = sum(seconds for _, seconds in waits_of(slow))
+    assert waited == pytest.approx(slow.makespan - slow.computing)
+    show_schedule(state, checkpoint_all(state.graph), None)
+    assert map_view.widget.lanes == {}
+
+
+def test_the_model_and_the_matrices_have_the_bytes_of_a_plan_that_sends(sending: Any) -> None:
+    plan = sending.plan
+    numbers, held, highest, at = step_plan(plan).tolist(), 0, 0, 0
+    while at < len(numbers):
+        overwrites, at = numbers[at + 4], at + 5
+        lists = []
+        for _ in range(3):
+            lists.append(numbers[at + 1 : at + 1 + numbers[at]])
+            at += 1 + numbers[at]
+        held += len(lists[0]) - (overwrites >= 0)
+        highest = max(highest, held + len(lists[1]))
+        held -= len(lists[2])
+    assert highest == plan.peak
+    state: Any = State(graph=sending.graph, budget=4)
+    matrices: Any = MatrixView(state)
+    show_sending(state, sending)
+    assert matrices.widget.largest == plan.peak
+    assert matrices.widget.journeys == [[j.value, j.sent, j.freed, j.fetched] for j in journeys_of(plan)]

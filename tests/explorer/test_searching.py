@@ -15,14 +15,31 @@ import remat_explorer as rx
 from remat_explorer import solvers
 from remat_explorer.claims import Status
 from remat_explorer.errors import SolverError
-from remat_explorer.explorer.curve import CurveView
+from remat_explorer.explorer.controls import Controls
+from remat_explorer.explorer.curve import CurveView, sent_curve
 from remat_explorer.explorer.memory_view import MemoryView
 from remat_explorer.explorer.model_view import ModelView
+from remat_explorer.explorer.panels.panels import Panels
+from remat_explorer.explorer.panels.runs_twice import RunsTwiceView
 from remat_explorer.explorer.plots_view import PlotsView
+from remat_explorer.explorer.static_view import static_html
+from remat_explorer.explorer.story import chips, format_more, tell
 from remat_explorer.explorer.work import background_searches, loading, solving
 from remat_explorer.explorer.work.screen import add_to_frontier
+from remat_explorer.figures import journeys_of
 from remat_explorer.solvers import Progress, SolveJob, extend_frontier
-from tests.explorer.driven import captured, driver_of, settled, solved, until
+from tests.explorer.driven import (
+    captured,
+    driver_of,
+    explorer_of,
+    html,
+    message,
+    plain,
+    settled,
+    solved,
+    until,
+    view_of,
+)
 
 CHAIN = rx.linear(8)
 
@@ -355,3 +372,60 @@ def test_a_better_answer_replaces_a_worse_one_and_a_worse_one_changes_nothing(mo
     assert best.schedule is found.schedule
     monkeypatch.setattr(rx.Plan, "from_sequence", None)
     assert best.plan.peak == 6  # it was made before, so that showing it needs no planning
+
+
+def test_where_values_may_be_sent_the_best_plan_at_the_bandwidth_of_now_is_shown_and_told() -> None:
+    explorer = explorer_of(rx.linear(8), budget=4, transfers="1 B/s", time_limit=2)
+    state = explorer.state
+    controls = view_of(explorer, Controls)
+    assert "travel" not in tell(state).sentence  # nothing is known of that yet
+    solved(explorer)
+    found = explorer.solution
+    assert state.plan is None
+    assert found.plan.sent_bytes > 0
+    told = f"it costs {'no' if found.overhead == 1 else format_more(found.overhead)} more:"
+    assert told in tell(state).sentence
+    assert "to the host at 1 B a unit of cost" in tell(state).sentence
+    assert ("times are predicted, not measured", "plain") in chips(state)
+    assert controls.bandwidth.layout.display is None
+    costs = [found.cost]
+    for rate in (0.5, 0.25, 0.1):  # what was found stays legal, and takes longer
+        state.transfers = rx.Transfers(rate, rate)
+        shown = explorer.solution
+        costs.append(shown.cost)
+        assert (shown.lower_bound or 17.0) <= shown.cost
+    assert costs == sorted(costs)
+    assert state.sending is None  # computing again is no slower, and was known
+    state.transfers = "4 B/s"
+    assert explorer.solution.cost <= costs[0]
+    assert explorer.solution.lower_bound == 17.0  # what was proven holds for less bandwidth only
+    drawn = sent_curve(state)
+    assert drawn["sent"][0][0] <= 4
+    assert len(drawn["others"]) == 1
+    state.budget = 3
+    assert state.sending is None  # no plan is known that fits
+    state.budget, state.transfers = 4, None
+    assert rx.Plan.of(state.schedule).peak <= 4
+    assert controls.bandwidth.layout.display == "none"
+    assert sent_curve(state) == {}
+
+
+def test_panels_say_of_a_plan_that_sends_why_each_value_travels_and_what_cannot_be_compared() -> None:
+    explorer = explorer_of(rx.linear(8), budget=4, transfers="1 B/s", time_limit=2)
+    solved(explorer)
+    state, panels = explorer.state, view_of(explorer, Panels)
+    journey = journeys_of(explorer.solution.plan)[0]
+    explorer.select(value=journey.value, stage=journey.fetched)
+    said = plain(html(panels, "explain"))
+    assert f"Sent to the host in stage {journey.sent}, back in stage {journey.fetched}" in said
+    assert "takes cost 2, beside computing" in said
+    assert "its operation takes cost 1" in said
+    assert "on the host" in said
+    assert "Runs twice or travels" in view_of(explorer, RunsTwiceView).widget.html
+    assert "fetch" in html(panels, "plan")
+    assert "are on the host (predicted)" in html(panels, "peak")
+    explorer.compare("checkpoint-all")
+    assert ", predicted" in plain(html(panels, "compare"))
+    message(panels, "compare", action="pin")
+    assert "not B" in state.status
+    assert "predicted peak 4 B" in static_html(state)

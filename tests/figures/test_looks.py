@@ -79,6 +79,7 @@ TOGETHER = (  # what stands in one picture
     ("kept", "empty"),
     ("predicted", "measured", "compared", "budget"),
     ("resident", "kept", "temporaries", "gradients"),
+    ("sent", "recompute", "kept", "temporaries", "gradients", "resident", "empty", "cursor"),
     ("over", "recompute", "scale"),
 )
 

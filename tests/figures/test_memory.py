@@ -17,6 +17,7 @@ from remat_explorer.figures.memory_stack import stack
 from remat_explorer.figures.memory_timeline import MOST, describe, hits
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
+from remat_explorer.offload import TransferPlan, Transfers
 from remat_explorer.offsets import place, predict_pool
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.solvers import solve
@@ -244,7 +245,7 @@ def test_an_output_that_overwrites_is_drawn_beside_what_it_overwrites() -> None:
     plan = Plan.from_sequence(graph, [(0, 0, 1), (1, 1, 1)])
     figure: Any = memory_map(plan, place(plan, alignment=1))
     drawn = {trace.name: len(np.asarray(trace.x)) // 6 for trace in figure.data[: len(KINDS)]}
-    assert drawn == {"resident": 1, "kept": 1, "temporaries": 1, "gradients": 1, "recomputed": 0}
+    assert drawn == {"resident": 1, "kept": 1, "temporaries": 1, "gradients": 1, "recomputed": 0, "fetched": 0}
     kept, gradients = figure.data[1], figure.data[3]
     assert kept.y[0] == gradients.y[0]
     assert (kept.x[1], gradients.x[0]) == (1, 1)
@@ -259,3 +260,13 @@ def test_a_map_of_thousands_has_few_traces(data: Path) -> None:
     assert len(figure.data) == len(KINDS) + 2
     assert len(boxes(figure)) >= len(predict_pool(plan).rectangles) > 3000
     assert len(figure.data[-1].x) < 10_000
+
+
+def test_figures_of_a_plan_that_sends_have_its_bytes_here_and_on_the_host() -> None:
+    events = [("compute", 0, 0), ("send", 0, 0), *(("compute", t, t) for t in (1, 2, 3)), ("fetch", 4, 0)]
+    plan = TransferPlan.from_events(linear(2), Transfers(1, 1), [*events, ("compute", 4, 4)])
+    runs = [i for i, statement in enumerate(plan.statements) if isinstance(statement, Compute)]
+    assert stack(plan).total.tolist() == plan.timeline.during[runs].tolist()
+    line, placed = [list[Any](figure.data) for figure in (memory_timeline(plan), memory_map(plan))]
+    assert max(next(trace.y for trace in line if trace.name == "on the host")) == plan.host_peak
+    assert [trace.name for trace in placed if trace.visible][-3] == "fetched"

@@ -19,6 +19,7 @@ from remat_explorer.explorer.work.schedule_comparison import (
     stop_comparing,
     swap_compared,
 )
+from remat_explorer.offload import TransferSolution
 from remat_explorer.solvers import Solution
 
 ACTIONS = {"pin": pin_solution, "keep": compare_with_keep_all, "swap": swap_compared, "stop": stop_comparing}
@@ -33,7 +34,7 @@ class ComparePanel(SidePanel):
     the file itself."""
 
     name, title = "compare", "The schedule on the screen and another"
-    traits = ("solution", "schedule", "other")
+    traits = ("solution", "sending", "schedule", "other")
 
     def __init__(self, state: State) -> None:
         super().__init__(state)
@@ -68,7 +69,7 @@ class ComparePanel(SidePanel):
             open_uploaded_solution(self.state, file["name"], bytes(file["content"]))
 
     def html(self) -> str:
-        return comparison_html(self.state.solution, self.state.other)
+        return comparison_html(self.state.sending or self.state.solution, self.state.other)
 
     def clicked(self, click: Click) -> None:
         if click.action in ACTIONS:
@@ -81,7 +82,7 @@ class ComparePanel(SidePanel):
             self.state.other = None
 
 
-def comparison_html(shown: Solution | None, other: Solution | None) -> str:
+def comparison_html(shown: Solution | TransferSolution | None, other: Solution | None) -> str:
     """The buttons, and where there are two solutions the table of both."""
     both = other is not None and shown is not None
     buttons = " ".join(
@@ -99,13 +100,13 @@ def comparison_html(shown: Solution | None, other: Solution | None) -> str:
     rows = [[text(label), text(mine.get(label, "…")), text(figure)] for label, figure in theirs]
     rows += [[text(label), *map(text, counts)] for label, counts in _cells(shown, other)]
     whole = f"<p>{buttons}</p>" + table(rows, ("", "A, on the screen", "B, pinned"), "compared")
-    if shown is None or shown.schedule is None or other.schedule is None:
+    if not isinstance(shown, Solution) or shown.schedule is None or other.schedule is None:
         return whole
     return whole + f"<p>{text(in_vain_text(shown.schedule, other.schedule))}</p>"
 
 
-def _cells(shown: Solution | None, other: Solution) -> list[tuple[str, tuple[str, str]]]:
-    if shown is None or shown.schedule is None or other.schedule is None:
+def _cells(shown: Solution | TransferSolution | None, other: Solution) -> list[tuple[str, tuple[str, str]]]:
+    if not isinstance(shown, Solution) or shown.schedule is None or other.schedule is None:
         return []
     rows = []
     for label, a, b in (

@@ -11,6 +11,7 @@ from remat_explorer.explorer.panels.side_panel import Click, SidePanel, button, 
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.executing import describe_excess, describe_proof, nearest_feasible_budget
 from remat_explorer.explorer.work.screen import show_best_known
+from remat_explorer.offload import TransferPlan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 
 BEFORE = "Press Run it to compare measured memory, time and gradients with the prediction."
@@ -108,7 +109,7 @@ def card_html(measurement: Any) -> str:
     """The card of a `remat_explorer.runtime.Measurement`."""
     held = measurement.within_budget
     highest = format_bytes(max(measurement.peak, measurement.generated_peak))
-    verdict = "good" if held else "bad"
+    verdict, sends = "good" if held else "bad", isinstance(measurement.plan, TransferPlan)
     rows = [
         ["peak", format_bytes(measurement.predicted_peak), format_bytes(measurement.peak), _error(measurement.error)],
         [
@@ -117,6 +118,7 @@ def card_html(measurement: Any) -> str:
             format_bytes(measurement.peak - measurement.resident_bytes),
             _error(measurement.dynamic_error),
         ],
+        *_host(measurement),
         [
             "overhead",
             format_overhead(measurement.predicted_overhead),
@@ -131,7 +133,7 @@ def card_html(measurement: Any) -> str:
             f"{format_bytes(measurement.budget)}",
         ],
         *_against_eager(measurement),
-        [GPU, allocator_text(measurement.predicted_allocator)],
+        *([] if sends else [[GPU, allocator_text(measurement.predicted_allocator)]]),
         *_allocator(measurement),
         ["largest difference", _largest(measurement)],
         ["device", text(measurement.device)],
@@ -140,6 +142,15 @@ def card_html(measurement: Any) -> str:
     ]
     card = table(rows, ("", "predicted", "measured", "difference"), "card")
     return f'<p class="proof">{_proven(measurement)}</p>' + card + table(facts, kind="facts")
+
+
+def _host(measurement: Any) -> list[list[str]]:
+    """The bytes of copies, where values are sent."""
+    plan = measurement.plan
+    if not isinstance(plan, TransferPlan):
+        return []
+    error = (measurement.host_peak - plan.host_peak) / max(plan.host_peak, 1)
+    return [["on the host", format_bytes(plan.host_peak), format_bytes(measurement.host_peak), _error(error)]]
 
 
 def _proven(measurement: Any) -> str:

@@ -12,6 +12,7 @@ from remat_explorer.explanations import (
     Explanation,
     Life,
     Mention,
+    cost_text,
     explain_choice,
     explain_operation,
     explain_value,
@@ -31,7 +32,9 @@ from remat_explorer.explorer.panels.side_panel import (
     table_rows,
     text,
 )
+from remat_explorer.figures import journeys_of
 from remat_explorer.graph import Graph
+from remat_explorer.offload import TransferPlan
 from remat_explorer.permissions import Permissions
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes
@@ -48,11 +51,13 @@ class ExplainPanel(SidePanel):
     """The selected value in words."""
 
     name, title = "explain", "The selected value, in words"
-    traits = ("schedule", "solution", "stage", "value")
+    traits = ("schedule", "solution", "sending", "stage", "value")
 
     def html(self) -> str:
         state = self.state
         schedule, plan = state.schedule, state.plan
+        if state.sending is not None and state.sending.plan is not None and schedule is not None:
+            return sending_html(state.sending.plan, schedule, state.value, shown_stage(state))
         if schedule is None or plan is None:
             return note("Load a model, and this explains the selected value in the selected stage.")
         value = min(state.value, len(schedule.graph.values) - 1)
@@ -62,6 +67,48 @@ class ExplainPanel(SidePanel):
 
     def scroll(self) -> str:
         return f"{self.name} {self.state.value}"
+
+
+def sending_html(plan: TransferPlan, schedule: Schedule, value: int, stage: int) -> str:
+    """What is said of a value of a plan that sends: why, and what writes it.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.offload import Transfers
+    >>> events = [("compute", 0, 0), ("send", 0, 0), ("compute", 1, 1), ("fetch", 2, 0), ("compute", 2, 2)]
+    >>> plan = TransferPlan.from_events(linear(1), Transfers(1, 1), events)
+    >>> "Sent to the host in stage 0, back in stage 2" in sending_html(plan, schedule_of(plan), 0, 1)
+    True
+    """
+    graph = plan.graph
+    value = min(value, len(graph.values) - 1)
+    written = Mention(graph.operations[int(graph.producer[value])].name, value)
+    rows = [["written by", link(written)], ["times", "predicted from costs and bandwidth, not measured"]]
+    name, size = text(graph.values[value].name), format_bytes(graph.values[value].bytes)
+    head = f'<p class="head"><b>{name}</b> <span class="quiet">{size} · in stage {stage}</span></p>'
+    return f'{head}{sending_reason(plan, schedule, value, stage)}<table class="facts">{table_rows(rows)}</table>'
+
+
+def sending_reason(plan: TransferPlan, schedule: Schedule, value: int, stage: int) -> str:
+    """Why a value travels, is computed again or stays: its bytes over the bandwidth, beside its cost; as HTML."""
+    graph, transfers = plan.graph, plan.transfers
+    size, producer = graph.values[value].bytes, int(graph.producer[value])
+    copies = transfers.out_seconds(size) + transfers.back_seconds(size)
+    cost = float(graph.costs[producer])
+    again = [int(t) for t in schedule.implementations_of(producer).nonzero()[0]][1:]
+    ways = [journey for journey in journeys_of(plan) if journey.value == value]
+    travel = f"sending and fetching its {format_bytes(size)} takes {cost_text(graph, copies)}, beside computing"
+    compute = f"its operation takes {cost_text(graph, cost)}, during which nothing else is computed"
+    if ways:
+        trips = "; ".join(f"in stage {way.sent}, back in stage {way.fetched}" for way in ways)
+        reason = f"Sent to the host {trips}: {travel}. To compute it again, {compute}."
+    elif again:
+        stages = ", ".join(map(str, again[:SHOWN]))
+        reason = f"Computed again in stage {stages}: {compute}. Instead, {travel}."
+    else:
+        reason = f"It stays on the device until its last use. To make room, {compute}; {travel}."
+    away = any(way.freed < stage <= way.fetched for way in ways)
+    here = "on the host" if away else "kept" if schedule.S[stage, value] else "not there"
+    return f'<p class="reason">{text(reason)} When this stage begins, it is {here}.</p>'
 
 
 class StatementNumbers:

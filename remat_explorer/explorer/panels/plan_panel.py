@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from typing import Any
+
 from remat_explorer.allocator import predict_allocator
 from remat_explorer.explanations import Memory, Mention, PeakRow, alive_at, statement_text
 from remat_explorer.explorer.panels.side_panel import (
@@ -16,7 +19,9 @@ from remat_explorer.explorer.panels.side_panel import (
     shown_stage,
     text,
 )
-from remat_explorer.plan import Compute, Plan, Statement
+from remat_explorer.figures import AnyPlan, pieces_of, rectangles_of
+from remat_explorer.offload import TransferPlan
+from remat_explorer.plan import Compute
 from remat_explorer.quantities import format_bytes
 
 MAX_ROWS = 60  # rows
@@ -30,7 +35,7 @@ class PlanPanel(SidePanel):
     traits = ("schedule", "stage", "value")
 
     def html(self) -> str:
-        plan = self.state.plan
+        plan = self.state.shown_plan
         if plan is None:
             return note("Load a model, and this lists what its plan computes and frees.")
         return statements_html(plan, shown_stage(self.state), self.state.value)
@@ -46,18 +51,45 @@ class PeakPanel(SidePanel):
     traits = ("schedule", "value")
 
     def html(self) -> str:
-        plan = self.state.plan
+        plan = self.state.shown_plan
         if plan is None:
             return note("Load a model, and this lists what is in memory at the peak.")
+        if isinstance(plan, TransferPlan):
+            host = f'<p class="quiet">Then {format_bytes(plan.host_peak)} at most are on the host (predicted).</p>'
+            return memory_html(peak_of(plan), self.state.value, host)
         allocator = f'<p class="quiet">{text(str(predict_allocator(plan)))} (predicted).</p>'
         return memory_html(alive_at(plan), self.state.value, allocator)
 
     def clicked(self, click: Click) -> None:
-        if click.action == "go" and self.state.plan is not None:
-            memory = alive_at(self.state.plan)
+        plan = self.state.shown_plan
+        if click.action == "go" and plan is not None:
+            memory = peak_of(plan) if isinstance(plan, TransferPlan) else alive_at(plan)
             largest = next((row.value for row in memory.rows if row.value is not None), None)
             click = Click(largest, memory.stage)
         select(self.state, click)
+
+
+_ORIGINS = {"fetched": "back from the host", "recomputed": "computed again", "gradients": "a gradient"}
+
+
+def peak_of(plan: TransferPlan) -> Memory:
+    """What is on the device at the peak of a plan that sends values."""
+    graph, during = plan.graph, plan.timeline.during
+    at = int(during.argmax())
+    running = plan.statements[at]
+    rows: list[PeakRow] = []
+    rectangles = rectangles_of(plan)
+    for piece in pieces_of(plan, rectangles):
+        if piece.begin <= at < piece.end and piece.kind != "resident":
+            name = "workspace" if piece.value < 0 else graph.values[piece.value].name
+            kind, value = ("workspace", None) if piece.value < 0 else ("value", piece.value)
+            why = "only while it runs" if piece.value < 0 else _ORIGINS.get(piece.kind, "computed, and kept until here")
+            rows.append(PeakRow(kind, name, value, int(rectangles.size[piece.rectangle]), (why,)))
+    if graph.resident_bytes:
+        words = ("parameters, inputs and buffers are always there",)
+        rows.append(PeakRow("resident", "resident", None, graph.resident_bytes, words))
+    rows.sort(key=lambda row: -row.bytes)
+    return Memory(at, running.stage, plan.text(running), int(during[at]), tuple(rows))
 
 
 def memory_html(memory: Memory, selected: int = -1, beside: str = "") -> str:
@@ -89,30 +121,31 @@ def _row_html(row: PeakRow, stage: int, share: float, selected: int) -> str:
     )
 
 
-def statements_html(plan: Plan, stage: int, value: int = -1) -> str:
+def statements_html(plan: AnyPlan, stage: int, value: int = -1) -> str:
     """The statements from shortly before ``stage``, those of the stage marked, the plan's peak and a value named."""
-    timeline = plan.timeline
-    inside = int(timeline.stage.searchsorted(stage))
-    start = inside - BEFORE if inside < len(timeline.stage) and timeline.stage[inside] == stage else 0
+    during = plan.timeline.during
+    stages = [statement.stage for statement in plan.statements]
+    inside, highest = bisect_left(stages, stage), int(during.argmax())
+    start = inside - BEFORE if inside < len(stages) and stages[inside] == stage else 0
     start = max(0, min(start, len(plan.statements) - FULL))
     lines = []
     for i in range(start, min(start + SHOWN, len(plan.statements))):
         statement = plan.statements[i]
         kind = "free" if not isinstance(statement, Compute) else "first" if statement.first else "again"
-        peak = " peak" if i == timeline.peak_statement else ""
+        peak = " peak" if i == highest else ""
         own = _value_of(plan, statement)
         marks = f"{kind}{' selected' if statement.stage == stage else ''}{peak}{' own' if own == value else ''}"
         said = statement_text(plan, statement)
         lines.append(
             f'<tr class="{marks}"{data(own, statement.stage)}><td>{i}</td><td>t={statement.stage}</td>'
             f'<td class="what" title="{text(said)}">{link(Mention(said, own, statement.stage))}</td>'
-            f"<td>{format_bytes(int(timeline.during[i]))}</td></tr>"
+            f"<td>{format_bytes(int(during[i]))}</td></tr>"
         )
     heading = f"<b>Plan</b>: {len(plan.statements)} statements, memory while each runs"
     return f'<div class="remat-plan"><p>{heading}</p><table class="roving">{"".join(lines)}</table></div>'
 
 
-def _value_of(plan: Plan, statement: Statement) -> int | None:
+def _value_of(plan: AnyPlan, statement: Any) -> int | None:
     """The value that a statement is about: its first output, or what it frees."""
     if not isinstance(statement, Compute):
         return statement.value

@@ -21,7 +21,7 @@ from remat_explorer.figures import Theme
 from remat_explorer.figures.palette import palette
 
 COLOURS = (
-    *("forward", "backward", "recompute", "kept", "resident", "gradients"),
+    *("forward", "backward", "recompute", "sent", "kept", "resident", "gradients"),
     *("predicted", "measured", "budget", "over", "cursor", "grid"),
 )
 PLACE = re.compile("\ue000(\\w+)\ue001")  # characters that no text of a model has a use for

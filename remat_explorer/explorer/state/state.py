@@ -30,8 +30,9 @@ from remat_explorer.explorer.state.navigation import (
     next_found,
     stage_of_computation,
 )
-from remat_explorer.figures import Theme
+from remat_explorer.figures import AnyPlan, Theme
 from remat_explorer.graph import Graph
+from remat_explorer.offload import Transfers, TransferSolution
 from remat_explorer.offsets import Arena
 from remat_explorer.permissions import Permissions
 from remat_explorer.plan import Plan
@@ -153,6 +154,9 @@ class State(FitQuestion, Folding, Status):
     solver = t.Unicode("highs", help="MILP back end, 'highs' or 'cbc'.")
     options = t.Dict(default_value={}, help="Settings of the strategy by name, such as {'splits': 2}.")
     time_limit = t.Float(60.0, min=0.0, help="Seconds that a solve may take.")
+    transfers: Any = t.Any(
+        None, help="What copies to the host take, where values may be sent away; anything that `Transfers.of` takes."
+    )
     improve = t.Bool(True, help="Improve the best known schedule in the background when a budget was set.")
     sweep = t.Bool(True, help="Fill the trade-off curve in the background when a model was loaded.")
     stage = t.Int(0, help="The selected stage t.")
@@ -195,6 +199,10 @@ class State(FitQuestion, Folding, Status):
     # What has been found.
     schedule: Schedule | None = _optional(Schedule, "The schedule on the screen: incumbent or result.")
     solution: Solution | None = _optional(Solution, "The solution on the screen; None while it is an incumbent.")
+    sending: TransferSolution | None = _optional(
+        TransferSolution, "The solution on the screen where it may send values; `schedule` is then what it computes."
+    )
+    known_sending: Any = t.Tuple(default_value=(), help="Every `TransferSolution` of the graph that was found.")
     answer: Solution | None = _optional(Solution, "What the last solve returned, infeasible included.")
     measurement = t.Any(None, help="The measurement of `solution`, or None.")
     drawings = t.Int(
@@ -237,13 +245,19 @@ class State(FitQuestion, Folding, Status):
         with self.at_once():
             self.inputs = self.smallest = self.schedule = self.solution = self.answer = self.measurement = None
             self.arena = self.other = self.editing = self.frontier = self.fitted = self.moment = self.graph = None
-            self.history = self.scenes = ()
+            self.sending = None
+            self.history = self.scenes = self.known_sending = ()
             self._known_solutions = None
 
     @property
     def plan(self) -> Plan | None:
-        """The plan of the schedule on the screen."""
-        return None if self.schedule is None else Plan.of(self.schedule)
+        """The plan of the schedule on the screen; None where it sends values, whose plan `sending` has."""
+        return None if self.schedule is None or self.sending is not None else Plan.of(self.schedule)
+
+    @property
+    def shown_plan(self) -> AnyPlan | None:
+        """The plan on the screen, whether it sends values or not."""
+        return self.plan if self.sending is None else self.sending.plan
 
     @property
     def doing(self) -> str:
@@ -329,6 +343,10 @@ class State(FitQuestion, Folding, Status):
     @t.validate("implementations")
     def _implementations_known(self, proposal: Any) -> str | tuple[str, ...]:
         return parse_implementations(proposal["value"], self.graph)
+
+    @t.validate("transfers")
+    def _transfers_known(self, proposal: Any) -> Transfers | None:
+        return Transfers.of(proposal["value"]) if proposal["value"] else None
 
     @t.validate("zoom")
     def _zoom_inside(self, proposal: Any) -> tuple[int, ...]:

@@ -17,9 +17,9 @@ from remat_explorer.explorer.state.strategy_choice import default_implementation
 from remat_explorer.explorer.work.background import has_ended
 from remat_explorer.explorer.work.screen import add_to_frontier, show_best_known, update_auto_selection
 from remat_explorer.explorer.work.solving import POLL, prepare_process, warm_start
+from remat_explorer.figures import AnyPlan, rectangles_of
 from remat_explorer.graph import Graph
-from remat_explorer.offsets import ALIGNMENT, Arena, Rectangles, place, place_at_once
-from remat_explorer.plan import Plan
+from remat_explorer.offsets import ALIGNMENT, Arena, place_at_once, place_rectangles
 from remat_explorer.solvers import (
     STRATEGIES,
     Selection,
@@ -370,8 +370,8 @@ class Placer:
         self._state = state
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._placed: Plan | None = None
-        state.observe(self._follow, ["schedule", "picture"])
+        self._placed: AnyPlan | None = None
+        state.observe(self._follow, ["schedule", "sending", "picture"])
         self._follow()
 
     def cancel(self) -> None:
@@ -385,7 +385,7 @@ class Placer:
     def _follow(self, change: Any = None) -> None:
         state = self._state
         with state.lock:
-            plan = state.plan if state.picture in WITH_MAP else None
+            plan = state.shown_plan if state.picture in WITH_MAP else None
             if plan is None or plan is self._placed:
                 if plan is None:
                     self.cancel()
@@ -393,7 +393,7 @@ class Placer:
                 return
             self.cancel()
             self._placed = plan
-            state.arena = arena = place_at_once(Rectangles.of(plan), alignment_of(plan.graph))
+            state.arena = arena = place_at_once(rectangles_of(plan), alignment_of(plan.graph))
         if not arena.optimal:
             stop = self._stop = threading.Event()
             self._thread = threading.Thread(
@@ -401,11 +401,11 @@ class Placer:
             )
             self._thread.start()
 
-    def _improve(self, plan: Plan, stop: threading.Event, previous: threading.Thread | None) -> None:
+    def _improve(self, plan: AnyPlan, stop: threading.Event, previous: threading.Thread | None) -> None:
         if previous is not None:
             previous.join()
         state = self._state
-        better = place(plan, alignment_of(plan.graph), _PLACE_SECONDS, stop.is_set)
+        better = place_rectangles(rectangles_of(plan), alignment_of(plan.graph), _PLACE_SECONDS, over=stop.is_set)
         with state.lock:
             shown = state.arena
             if self._placed is plan and shown is not None and not stop.is_set() and _is_better(better, shown):

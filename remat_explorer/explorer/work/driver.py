@@ -25,6 +25,7 @@ from remat_explorer.explorer.work.scenes import Scene, ScenePlayer, default_scen
 from remat_explorer.explorer.work.schedule_comparison import swap_compared
 from remat_explorer.explorer.work.screen import choose_solution, show_known_for_kinds
 from remat_explorer.explorer.work.solving import solve
+from remat_explorer.offload import TransferSolution
 from remat_explorer.solvers import Solution
 
 _CLOSE_SECONDS = 5.0  # seconds for work to end: a module's own code may go on for longer
@@ -69,6 +70,7 @@ class Driver(EditingMethods, FitMethods):
         follow_editing(state)
         state.observe(self._chosen, ["model", "batch", "image", "device", "measured_costs"])
         state.observe(self._allowed, "implementations")
+        state.observe(self._send_otherwise, "transfers")
         self.load()
 
     def load(self) -> None:
@@ -225,9 +227,9 @@ class Driver(EditingMethods, FitMethods):
             state.stage = stage
 
     @property
-    def solution(self) -> Solution | None:
+    def solution(self) -> Solution | TransferSolution | None:
         """The solution on the screen."""
-        return self.state.solution
+        return self.state.sending or self.state.solution
 
     @property
     def measurement(self) -> Any:
@@ -254,6 +256,11 @@ class Driver(EditingMethods, FitMethods):
             self.cancel()
             if not show_known_for_kinds(state):
                 self._background.start("solving", partial(solve, state))
+
+    def _send_otherwise(self, change: Any) -> None:
+        """What is known at another bandwidth is shown at once."""
+        if self.state.graph is not None and not self.state.busy:
+            self._improver.show()
 
     def _adopt(self, batch: int, image: Any) -> None:
         with self.state.lock:  # a choice made meanwhile waits, and is not mistaken for this one

@@ -15,7 +15,8 @@ from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.loading import find_budget_marks, measure_costs, show_keep_all
 from remat_explorer.explorer.work.screen import add_to_frontier, show_schedule
-from remat_explorer.plan import Plan
+from remat_explorer.offload import TransferPlan
+from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_bytes, format_overhead
 from remat_explorer.solvers import Status
 
@@ -25,15 +26,16 @@ if TYPE_CHECKING:
 
 def execute(state: State, cancelled: threading.Event) -> None:
     """Run the solution and measure it; what is measured, or what ran out of memory, appears in the state."""
-    solution, inputs = state.solution, state.inputs
-    if state.no_execution or inputs is None or solution is None or solution.schedule is None:
+    solution, inputs = state.sending or state.solution, state.inputs
+    if state.no_execution or inputs is None or solution is None or solution.plan is None:
         state.say(state.no_execution or "There is no schedule to run yet: find one first.", "warning")
         return
     from remat_explorer.runtime import measure
 
     state.shortage, state.panel = "", "execution"
     where = "on the GPU" if state.device.startswith("cuda") else "on the CPU"
-    state.say(f"Running the schedule {where}: {len(solution.schedule.sequence)} computations…")
+    runs = sum(isinstance(one, Compute) for one in solution.plan.statements)
+    state.say(f"Running the schedule {where}: {runs} computations…")
 
     def advance(done: int, total: int) -> None:
         state.progress = done / total if total else None
@@ -105,6 +107,9 @@ def describe_proof(measurement: Any) -> str:
         plain PyTorch". A budget that was passed and results that differ are said in capitals.
     """
     parts = [f"{format_bytes(measurement.predicted_peak)} predicted, {format_bytes(measurement.peak)} measured"]
+    if isinstance(measurement.plan, TransferPlan):
+        host = format_bytes(measurement.plan.host_peak)
+        parts.append(f"on the host {host} predicted, {format_bytes(measurement.host_peak)} measured")
     highest = max(measurement.peak, measurement.generated_peak)
     if not measurement.within_budget:
         which = "" if measurement.peak > measurement.budget else f"{format_bytes(highest)} in the timed runs, "
@@ -147,6 +152,8 @@ def nearest_feasible_budget(state: State) -> int:
 def _with_predictions(measured: Measurement, state: State) -> Measurement:
     """A measurement beside the prediction on the screen, which has the workspace of the same statements by now."""
     shown = state.solution
+    if state.sending is not None:
+        return measured
     assert shown is not None
     assert shown.plan is not None
     assert shown.schedule is not None
@@ -156,13 +163,16 @@ def _with_predictions(measured: Measurement, state: State) -> Measurement:
 def measure_costs_after(state: State, cancelled: threading.Event) -> None:
     """Measure costs and workspace; schedule and budget stay, and the prediction is that of the measured workspace.
 
-    Where costs were measured before, were chosen to be estimates, or cannot be measured, nothing changes.
+    Where the plan sends values, or costs were measured before, were chosen to be estimates, or cannot be measured,
+    nothing changes.
 
     Args:
         state: with a solution, inputs and a measurement; where costs were measured, its graph is another one then.
         cancelled: ends the measuring, and nothing has changed.
     """
     graph, shown, inputs, measurement = state.graph, state.solution, state.inputs, state.measurement
+    if state.sending is not None:
+        return
     if state.measured_costs is not None or state.costs_are_measured or graph is None or inputs is None:
         return
     assert shown is not None

@@ -15,7 +15,7 @@ from remat_explorer.explorer.work.screen import show_schedule
 from remat_explorer.quantities import format_bytes, format_overhead
 
 PEAK, RECOMPUTATION = "peak", "recomputation"
-_RESTORED = ("graph", "picture", "panel", "budget", "schedule", "solution", "measurement", "stage", "value")
+_RESTORED = ("graph", "picture", "panel", "budget", "schedule", "solution", "sending", "measurement", "stage", "value")
 _STAYING = ("budget", "picture", "panel")  # what a scene may leave as it was
 _NUMBERS = ("model", "budget", "peak", "overhead", "keep_all", "saved", "recomputations", "proof")
 
@@ -79,13 +79,13 @@ def fill_caption(scene: Scene, state: State, proven: str) -> str:
         state: its schedule may still be missing.
         proven: what an execution has shown.
     """
-    plan, schedule = state.plan, state.schedule
+    plan, schedule, found = state.shown_plan, state.schedule, state.sending or state.schedule
     whole, peak = state.checkpoint_all_peak, plan.peak if plan else 0
     numbers: dict[str, Any] = {
         "model": state.model,
         "budget": format_bytes(state.budget),
         "peak": format_bytes(peak) if plan else "…",
-        "overhead": format_overhead(schedule.overhead) if schedule else "…",
+        "overhead": format_overhead(found.overhead or 1.0) if found else "…",
         "keep_all": format_bytes(whole) if whole else "…",
         "saved": f"{100 * (1 - peak / whole):.0f} %" if plan and whole else "…",
         "recomputations": schedule.recomputations if schedule else "…",
@@ -195,7 +195,7 @@ class ScenePlayer:
                 setattr(state, name, before[name])
         if before["schedule"] is not None:
             with state.at_once():
-                show_schedule(state, before["schedule"], before["solution"])
+                show_schedule(state, before["schedule"], before["solution"], before["sending"])
                 state.measurement, state.stage, state.value = before["measurement"], before["stage"], before["value"]
 
     def _begin(self, scene: Scene) -> None:

@@ -13,14 +13,21 @@ from remat_explorer.errors import RematError, SolutionError
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.state.strategy_choice import describe_strategy
 from remat_explorer.explorer.work.screen import show_schedule
+from remat_explorer.figures import schedule_of
 from remat_explorer.graph import Graph
+from remat_explorer.offload import TransferSolution
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import Solution, Status, solve
 
+NOT_PINNED = "A plan that may send values can be A, on the screen, but not B: pin what it is compared with first."
+
 
 def pin_solution(state: State) -> None:
     """Compare with the solution that is on the screen now, while others take its place."""
+    if state.sending is not None:
+        state.say(NOT_PINNED, "warning")
+        return
     if state.solution is None or state.solution.schedule is None:
         state.say("There is no finished schedule on the screen to compare with: press Find the best first.", "warning")
         return
@@ -40,6 +47,9 @@ def swap_compared(state: State) -> None:
     shown, other = state.solution, state.other
     if other is None or other.schedule is None:
         state.say("Nothing is compared yet: press “Compare with this” first.", "warning")
+        return
+    if state.sending is not None:
+        state.say(NOT_PINNED, "warning")
         return
     if shown is None:
         state.say("The schedule on the screen is not finished yet; swap when it is.", "warning")
@@ -112,11 +122,21 @@ def count_differing_cells(a: np.ndarray, b: np.ndarray) -> DifferingCells | None
     return DifferingCells(int((first & ~second).sum()), int((second & ~first).sum()))
 
 
-def comparison_rows(solution: Solution) -> list[tuple[str, str]]:
+def comparison_rows(solution: Solution | TransferSolution) -> list[tuple[str, str]]:
     """What is compared of a solution, as label and text."""
-    schedule = solution.schedule
+    schedule = solution.schedule if isinstance(solution, Solution) else None
     how = "proven best" if solution.status is Status.OPTIMAL else str(solution.status)
     strategy = ("strategy", f"{describe_strategy(solution.strategy)}, {how}")
+    if isinstance(solution, TransferSolution) and solution.plan is not None:
+        computes = schedule_of(solution.plan)
+        return [
+            strategy,
+            ("peak of budget", f"{format_bytes(solution.plan.peak)} of {format_bytes(solution.budget)}"),
+            ("overhead", f"{format_overhead(solution.overhead or 1.0)}, predicted"),
+            ("gap", "not proven" if solution.gap is None else format_share(solution.gap)),
+            ("recomputations", f"{computes.recomputations:,}"),
+            ("most kept into a stage", f"{format_bytes(max_kept_bytes(computes))}, with the host"),
+        ]
     if schedule is None or solution.peak is None:
         return [strategy, ("budget", format_bytes(solution.budget))]
     return [

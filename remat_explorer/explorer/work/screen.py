@@ -6,26 +6,32 @@ anything is solved.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
+from remat_explorer.errors import ScheduleError
 from remat_explorer.explanations import first_look
 from remat_explorer.explorer.state.implementation_choices import describe_kinds
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.state.strategy_choice import describe_strategy
-from remat_explorer.graph import Graph
-from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
+from remat_explorer.figures import schedule_of
+from remat_explorer.graph import Graph, cost_unit
+from remat_explorer.memoize import memoize_by_identity
+from remat_explorer.offload import TransferPlan, Transfers, TransferSolution, check_transfers, status_of
+from remat_explorer.quantities import format_bytes, format_overhead, format_rate, format_seconds, format_share
 from remat_explorer.solvers import OwnPoint, Solution, Status, default_strategy, extend_frontier, rules_out_budget
 
 
-def show_schedule(state: State, schedule, solution: Solution | None) -> None:
-    """Put a schedule on the screen; what was measured for another one goes.
+def show_schedule(state: State, schedule, solution: Solution | None, sending: TransferSolution | None = None) -> None:
+    """Put a schedule on the screen, or what a plan that sends computes; what was measured for another one goes.
 
     The matrices follow the schedule, which comes first; the views that follow find its solution there, too.
     """
     with state.at_once():
         if schedule is not state.schedule:
             state.schedule = schedule
-        state.solution, state.measurement, state.shortage = solution, None, ""
+        state.solution, state.sending, state.measurement, state.shortage = solution, sending, None, ""
         state.stage = min(state.stage, schedule.stages - 1)
 
 
@@ -52,18 +58,134 @@ def show_best_known(state: State, budget: int | None = None) -> Solution | None:
     frontier = state.frontier
     if frontier is None or frontier.graph is not state.graph:
         return None
-    best = frontier.best(budget)
+    best, sending = frontier.best(budget), best_sending(state, budget)
     with state.lock:
+        if sending is not None and (best is None or _is_faster(sending, best)):
+            show_sending(state, sending)
+            return best
         if best is None:
             state.say(_explain_none_shown(state, budget), "warning")
             return None
         shown = state.solution
-        if shown is None or shown.schedule is not best.schedule:
+        if shown is None or shown.schedule is not best.schedule or state.sending is not None:
             show_schedule(state, best.schedule, best)
         elif budget == state.budget and (shown.budget, shown.lower_bound) != (best.budget, best.lower_bound):
             state.solution = best
         state.say(describe_best_known(best) + (" · improving…" if state.improving else ""))
     return best
+
+
+def show_sending(state: State, sending: TransferSolution) -> None:
+    """Put a solution that may send values on the screen, and say how good it is."""
+    assert sending.plan is not None
+    before = state.sending
+    if before is None or before.plan is not sending.plan:
+        show_schedule(state, schedule_of(sending.plan), None, sending)
+    elif (before.budget, before.lower_bound) != (sending.budget, sending.lower_bound):
+        state.sending = sending
+    state.say(describe_sending(sending), "good" if sending.status is Status.OPTIMAL else "plain")
+
+
+def best_sending(state: State, budget: int) -> TransferSolution | None:
+    """The fastest known plan that may send values within a budget, as fast as the bandwidth of now lets it be.
+
+    The statements of a plan are legal at any bandwidth; their times are those of now. A bound of a budget and of
+    transfers that are at least as good holds, too.
+
+    >>> import remat_explorer as rx
+    >>> graph = rx.linear(4)
+    >>> state = State(graph=graph, transfers=rx.Transfers(0.25, 0.25))
+    >>> state.known_sending = (rx.solve(graph, 4, strategy="offload", transfers=rx.Transfers(1.0, 1.0)),)
+    >>> best_sending(state, 4).cost > state.known_sending[0].cost, best_sending(state, 3)
+    (True, None)
+    """
+    transfers = state.transfers
+    fitting = [solution for solution in sending_now(state) if solution.peak is not None and solution.peak <= budget]
+    if transfers is None or not fitting:
+        return None
+    best = min(fitting, key=lambda solution: solution.cost or 0.0)
+    bounds = [best.graph.total_cost] + [
+        solution.lower_bound
+        for solution in state.known_sending
+        if solution.lower_bound is not None
+        and solution.budget >= budget
+        and solution.strategy == best.strategy
+        and _is_at_least(solution.transfers, transfers)
+    ]
+    bound = max(bounds)
+    if (best.budget, best.lower_bound) == (budget, bound):
+        return best
+    return replace(best, budget=budget, lower_bound=bound, status=status_of(best.cost, bound))
+
+
+def sending_now(state: State) -> list[TransferSolution]:
+    """Every known plan that may send values, as fast as the bandwidth of now lets it be."""
+    known = [solution for solution in state.known_sending if solution.plan and solution.graph is state.graph]
+    if state.transfers is None:
+        return []
+    return [found for solution in known if (found := _retime(solution, state.transfers)) is not None]
+
+
+def _retime(solution: TransferSolution, transfers: Transfers) -> TransferSolution | None:
+    """A known plan with other transfers, checked; None where it is not legal with them."""
+    if solution.transfers == transfers or solution.plan is None:
+        return solution
+    times = _known_times(solution)
+    if transfers not in times:
+        plan = TransferPlan(solution.graph, transfers, solution.plan.statements)
+        retimed = replace(solution, transfers=transfers, plan=plan, lower_bound=None, status=Status.FEASIBLE)
+        try:
+            check_transfers(plan, solution.peak)
+            times[transfers] = retimed
+        except ScheduleError:  # the host has no room
+            times[transfers] = None
+    return times[transfers]
+
+
+@memoize_by_identity
+def _known_times(solution: TransferSolution) -> dict[Transfers, TransferSolution | None]:
+    return {}
+
+
+def _is_at_least(these: Transfers, those: Transfers) -> bool:
+    """Whether whatever is possible with some transfers is so with these, as fast."""
+    room = math.inf if these.host_bytes is None else these.host_bytes
+    least = math.inf if those.host_bytes is None else those.host_bytes
+    rates = these.out >= those.out and these.back >= those.back and these.latency <= those.latency
+    return rates and room >= least and these.duplex >= those.duplex
+
+
+def _is_faster(sending: TransferSolution, than: Solution) -> bool:
+    """Whether it takes less time, beyond rounding."""
+    return (sending.cost or 0.0) < (than.cost or 0.0) * (1 - 1e-9)
+
+
+def describe_sending(sending: TransferSolution) -> str:
+    """A solution that may send values in one line."""
+    assert sending.plan is not None
+    proven = sending.status is Status.OPTIMAL
+    words = [
+        "Proven best" if proven else "Found, not proven best",
+        f"overhead {format_overhead(sending.overhead or 1.0)} (predicted)",
+        f"predicted peak {format_bytes(sending.plan.peak)} of {format_bytes(sending.budget)}",
+        f"{format_bytes(sending.plan.sent_bytes)} sent, {format_bytes(sending.plan.host_peak)} on the host at most",
+        sending.transfers.describe(),
+        "no bound proven" if sending.gap is None else f"gap {format_share(sending.gap)}",
+        *([f"ended by {sending.limit}"] if sending.limit else []),
+    ]
+    return " · ".join(words)
+
+
+def describe_rate(transfers: Transfers, graph: Graph) -> str:
+    """How fast values travel, in the unit of the graph's costs.
+
+    >>> import remat_explorer as rx
+    >>> describe_rate(rx.Transfers(1.0, 2.0), rx.linear(2))
+    '1 B a unit of cost out and 2 B a unit of cost back'
+    """
+    ways = (transfers.out, transfers.back)
+    rates = [format_rate(rate) if cost_unit(graph) else f"{rate:.4g} B a unit of cost" for rate in ways]
+    return rates[0] if rates[0] == rates[1] else f"{rates[0]} out and {rates[1]} back"
 
 
 def choose_solution(state: State, solution: Solution) -> None:
@@ -173,9 +295,9 @@ def update_auto_selection(state: State) -> None:
 
 def forget_model(state: State) -> None:
     """Forget everything about the model before."""
-    state.measurement = state.answer = state.solution = state.schedule = None
+    state.measurement = state.answer = state.solution = state.sending = state.schedule = None
     state.frontier = state.other = state.moment = None
-    state.history = state.found = state.zoom = ()
+    state.history = state.found = state.zoom = state.known_sending = ()
     state.shortage = ""
     state.stage = state.value = 0
 

@@ -11,14 +11,24 @@ from typing import Any
 from remat_explorer.errors import SolverError
 from remat_explorer.explorer.state.state import HistoryPoint, State
 from remat_explorer.explorer.state.strategy_choice import SolveRequest, describe_strategy, remark_on, solve_request
-from remat_explorer.explorer.work.screen import add_to_frontier, describe_result, rules_out, show_schedule
+from remat_explorer.explorer.work.screen import (
+    add_to_frontier,
+    best_sending,
+    describe_result,
+    rules_out,
+    show_schedule,
+    show_sending,
+)
+from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import STRATEGIES, Answer, Frontier, Progress, Solution, Status, method_of
+from remat_explorer.solvers import solve as find_plan
 
 MAX_HISTORY = 400  # moments that are kept of one solve
 _STAYS = "The screen shows the schedule from before."
+SENDS = "offload"  # the strategy where values may be sent
 POLL = 0.1  # seconds; also how long Cancel may go unheard
 
 
@@ -35,6 +45,9 @@ def solve(state: State, cancelled: threading.Event) -> None:
     graph, budget, kinds = state.graph, state.budget, state.kinds
     if graph is None:
         state.say("There is no model to solve for yet.", "warning")
+        return
+    if state.transfers is not None:
+        solve_sending(state, graph, cancelled)
         return
     state.say(f"Searching {state.model} within {format_bytes(budget)}: starting {state.strategy}…")
     state.history = ()
@@ -70,6 +83,37 @@ def solve(state: State, cancelled: threading.Event) -> None:
                 _finish(state, shown_answer, cancelled.is_set(), job.from_cache, remarks, bool(job.remarks), cheaper)
     finally:
         prepare_process()
+
+
+def solve_sending(state: State, graph: Graph, cancelled: threading.Event) -> None:
+    """Look for the fastest plan that may send values; it joins what is known, of which the best is shown."""
+    budget, transfers = state.budget, state.transfers
+    begins = f"Searching within {format_bytes(budget)}, {transfers.describe()}"
+    state.say(f"{begins}: starting…")
+    state.history = ()
+    settings = {"time_limit": state.time_limit, "solver": state.solver, "cancelled": cancelled.is_set}
+    found = find_plan(
+        graph,
+        budget,
+        SENDS,
+        transfers=transfers,
+        on_progress=lambda progress: state.say(f"{begins}: {progress.doing}"),
+        **settings,
+    )
+    with state.lock:
+        if state.graph is not graph:
+            return
+        state.known_sending = (*state.known_sending, found)
+        if found.plan is None and found.status is Status.INFEASIBLE:
+            state.say(f"Nothing fits into {format_bytes(budget)}, even if values are sent. {_STAYS}", "error")
+        elif found.plan is None:
+            state.say(
+                f"No plan was found within {format_bytes(budget)}. Give it more time or memory. {_STAYS}", "warning"
+            )
+        if found.plan is None or state.budget != budget:
+            return
+        best = best_sending(state, budget)
+        show_sending(state, found if best is None or best.cost == found.cost else best)
 
 
 def warm_start(state: State, request: SolveRequest, budget: int) -> Answer:
