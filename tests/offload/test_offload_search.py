@@ -25,6 +25,7 @@ from remat_explorer.solvers.offload.transfer_moments import transfer_moments_bou
 from remat_explorer.solvers.search.renewal_search import Renewals
 from remat_explorer.solvers.search.renewals import Copies, one_by_one
 from tests.offload.small_graphs import Instance, instances
+from tests.thorough import thorough
 
 DATA = Path(__file__).parents[1] / "data"
 REFERENCE = instances()
@@ -135,7 +136,7 @@ def test_the_answer_is_no_worse_than_recomputation_or_sending_alone(seed: int) -
         assert sent.plan.computing == pytest.approx(graph.total_cost)
 
 
-@pytest.mark.parametrize("seed", [45, 64])
+@pytest.mark.parametrize("seed", [45, thorough(64)])
 def test_the_plan_does_not_depend_on_how_fast_anything_is(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However late the bound comes, and however long moves take: they are counted, and so is their heat."""
     graph, go_on = drawn_graph(seed, 12), Renewals.go_on
