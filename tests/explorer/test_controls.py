@@ -265,8 +265,8 @@ def test_kinds_that_are_toggled_are_solved_for_and_known_when_they_are_toggled_b
 
 def test_models_are_captured_again_for_implementations_and_the_field_shows_what_is_chosen() -> None:
     state: Any = State(measured_costs=False, batch=4, time_limit=1.0, **QUIET)
-    driver = settled(Driver(state, ModelSources("residual_net")))
-    field = Controls(state, driver, ModelSources("residual_net"))._fields["implementations"][1]
+    driver = settled(Driver(state, ModelSources("mlp")))
+    field = Controls(state, driver, ModelSources("mlp"))._fields["implementations"][1]
     assert not state.graph.has_choices
     field.value = "exact"
     settled(driver)

@@ -112,7 +112,7 @@ def test_capture_takes_a_sequence(capsys, tmp_path):
 
 
 def test_run_prints_prediction_and_measurement_side_by_side_and_writes_a_trace(capsys, tmp_path):
-    arguments = ["residual_net", "--batch", "16", "--budget", "70%", "--device", "cpu", "--time-limit", "10"]
+    arguments = ["residual_net", "--batch", "4", "--budget", "70%", "--device", "cpu", "--time-limit", "2"]
     trace = tmp_path / "trace.json"
     code, out, _ = run(capsys, "run", *arguments, "--repeats", "1", "--refresh", "--trace", str(trace))
     assert code == 0
