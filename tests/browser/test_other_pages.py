@@ -49,7 +49,7 @@ def test_the_explorer_works_in_notebook_7(seven: tuple[str, Path], page: Any) ->
     open_notebook(page, address, "explorer.ipynb", "notebooks")
     own_failures = list(page.failures)  # Notebook's, while it starts
     run_cell(page, 0)
-    page.wait_for_function(ON_SCREEN, timeout=90_000)
+    page.wait_for_function(ON_SCREEN)
     await_idle(page)
     choose_picture(page, "Plots")
     page.wait_for_function("() => document.querySelectorAll('.js-plotly-plot .scatterlayer path').length > 3")
@@ -123,13 +123,13 @@ def test_without_the_token_nothing_is_served(address: str) -> None:
 
 def opened(page: Any, go: Any) -> str:
     go()
-    page.wait_for_selector(".remat-explorer", timeout=300_000)
+    page.wait_for_selector(".remat-explorer")
     return page.evaluate(KERNEL)
 
 
 def test_the_app_solves_hands_files_over_and_ends(address: str, page: Any, folder: Path, tmp_path: Path) -> None:
     kernel = opened(page, lambda: page.goto(address))
-    page.wait_for_function(ON_SCREEN, timeout=300_000)
+    page.wait_for_function(ON_SCREEN)
     await_idle(page, 300)
     page.wait_for_function(PAINTED)
     page.wait_for_selector('.remat-matrices[data-theme="dark"]')
@@ -149,7 +149,7 @@ def test_the_app_solves_hands_files_over_and_ends(address: str, page: Any, folde
 
     page.get_by_role("button", name="⋯").click()
     page.locator(".remat-export > button").click()
-    with page.expect_download(timeout=120_000) as download:
+    with page.expect_download() as download:
         page.locator(".remat-export-menu").get_by_role("button", name="Solution (JSON)", exact=True).click()
     solution = tmp_path / "mine.json"
     download.value.save_as(solution)
@@ -171,7 +171,7 @@ def test_the_app_solves_hands_files_over_and_ends(address: str, page: Any, folde
         time.sleep(0.2)
     page.wait_for_load_state("load")
     assert _asked(address, f"voila/api/shutdown/{another}", "POST") == 204
-    page.wait_for_selector(".remat-ended:has-text('Load the page again')", timeout=300_000)
+    page.wait_for_selector(".remat-ended:has-text('Load the page again')")
 
 
 # anywidget waits two seconds for a module; here it gives up at once.
@@ -267,10 +267,10 @@ def test_the_curve_that_is_drawn_while_the_page_loads_plotly_is_on_the_screen(la
     page.add_init_script(HELD)
     open_notebook(page, address, "held.ipynb")
     run_cell(page, 0)
-    page.wait_for_selector(".remat-plots", timeout=60_000)
+    page.wait_for_selector(".remat-plots")
     page.evaluate("() => void setTimeout(release, 3000)")  # while changes follow each other, none is asked for again
     run(page, f"{filled}\n{changing}")
-    page.wait_for_function(DRAWN, timeout=20_000)
+    page.wait_for_function(DRAWN)
     assert errors == []
 
 
@@ -295,12 +295,12 @@ def test_every_widget_hears_the_kernel_though_anywidget_has_given_up(lab: tuple[
     page.add_init_script(IMPATIENT)
     open_notebook(page, address, "slow.ipynb")
     run_cell(page, 0)
-    page.wait_for_function(ON_SCREEN, timeout=90_000)
-    page.wait_for_selector(".remat-more option:disabled", state="attached", timeout=20_000)
+    page.wait_for_function(ON_SCREEN)
+    page.wait_for_selector(".remat-more option:disabled", state="attached")
     await_idle(page)
     run(page, f"explorer.state.picture = 'plots'\n{told}\nexplorer.solve()\nexplorer.wait()")
-    page.wait_for_selector(".remat-more", state="visible", timeout=20_000)
-    page.wait_for_function(PREDICTED, arg=4, timeout=20_000)
+    page.wait_for_selector(".remat-more", state="visible")
+    page.wait_for_function(PREDICTED, arg=4)
     assert "4 B" in status(page)
     run(page, "explorer.present()")
-    page.wait_for_selector('.remat-presenter[data-scene="0"]', timeout=20_000)
+    page.wait_for_selector('.remat-presenter[data-scene="0"]')

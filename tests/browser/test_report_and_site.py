@@ -48,7 +48,7 @@ def page(file_page: Any) -> Any:
 
 def open_report(page: Any, path: Path) -> None:
     page.goto(path.as_uri())
-    page.wait_for_selector("body[data-ready]", timeout=60_000)
+    page.wait_for_selector("body[data-ready]")
 
 
 def test_figures_are_drawn_without_any_request(report: tuple[Any, Path], page: Any) -> None:
@@ -294,5 +294,5 @@ def test_what_is_wrong_with_a_page_is_found(site: Path, tmp_path: Path) -> None:
 
 def test_words_are_found_from_a_file(site: Path, page: Any) -> None:
     page.goto((site / "search.html").as_uri() + "?q=fragmentation")
-    page.wait_for_selector("#search-results li a", timeout=30_000)
+    page.wait_for_selector("#search-results li a")
     assert "allocator" in page.inner_text("#search-results").lower()
