@@ -53,12 +53,6 @@ def test_a_cover_holds_at_every_integral_point_that_fits(sizes, room, complement
             assert coefficients @ np.array(x)[terms] <= cover.right
 
 
-def test_a_large_value_stands_for_several_of_a_cover():
-    row = row_of([4, 4, 4, 9], 11, 0)  # three of the first do not fit, and neither does the last beside one of them
-    cover = violated_cover(row, np.array([0.9, 0.9, 0.9, 0.1]))
-    assert cover == ((0, 1, 2, 3), (1, 1, 1, 2), 2)
-
-
 def test_the_bounds_of_few_moments_are_never_above_the_optimum_and_mostly_equal_to_it(random_graph, overwriting_graph):
     equal = 0
     for seed in range(8):
@@ -183,9 +177,3 @@ def test_what_is_visited_in_the_order_of_the_forward_pass_need_not_run_again_in_
     graph = simple_graph(reads, phases="fffffbbbbb")
     for budget in (3, 4, 5):
         assert reversal_bound(Condensed.of(graph), budget) <= frontier_optimum(graph, budget, splits=None)
-
-
-def test_it_ends_at_once_where_it_is_told_to():
-    condensed = Condensed.of(linear(100))
-    assert reversal_bound(condensed, 8) > condensed.graph.total_cost
-    assert reversal_bound(condensed, 8, over=lambda: True) == condensed.graph.total_cost

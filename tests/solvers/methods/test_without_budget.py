@@ -109,12 +109,6 @@ def test_a_value_that_an_option_cannot_have_is_quoted(strategy, option):
         assert re.search("expected|give a whole number|knows 'eq', 'full', 'local'", str(refused.value))
 
 
-@pytest.mark.parametrize("strategy", ["optimal", "checkpoint-all", "checkmate-unpartitioned"])
-def test_an_option_that_a_strategy_does_not_have_is_named(strategy):
-    with pytest.raises(SolverError, match=f"'{strategy}' has no option 'splits'"):
-        solve(linear(2), 4, strategy, splits=2)
-
-
 METHODS = {
     "checkpoint_last_node": ("checkpoint-last",),
     "chen_sqrtn": ("chen-sqrt-n", "ap-sqrt-n", "linearized-sqrt-n"),
