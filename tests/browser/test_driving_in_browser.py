@@ -435,11 +435,11 @@ def test_the_explorer_has_no_serious_finding_of_axe_in_any_panel_and_theme(whole
         choose_tab(whole, name)
         selected = "[role=tab][aria-selected=true]" if name in TABS else "option:checked"
         whole.wait_for_selector(f".remat-tabs {selected}:text-is('{name}')", state="attached")
-        found |= set(violations(whole))
+        found |= set(violations(whole, ".remat-panel"))
     for picture in ("Memory", "Model", "Layers", "Plots", "Matrices"):
         choose_picture(whole, picture)
-        whole.wait_for_timeout(500)
-        found |= set(violations(whole))
+        whole.wait_for_timeout(200)
+        found |= set(violations(whole, ".remat-pictures"))
     choose_theme(whole, "Dark")
     whole.wait_for_timeout(500)
     assert sorted(found | set(violations(whole))) == []
