@@ -417,7 +417,9 @@ def test_the_page_has_no_serious_finding_of_axe(saved: Path, page: Any) -> None:
     for scheme, colour in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(17, 17, 17)")):
         page.emulate_media(color_scheme=scheme)
         open_page(page, saved, "#budget=50%")
-        for picture in ("Overview", "Matrices", "Model", "Memory", "Plots") if scheme == "light" else ("Model", "Plots"):
+        for picture in (
+            ("Overview", "Matrices", "Model", "Memory", "Plots") if scheme == "light" else ("Model", "Plots")
+        ):
             look_at(page, picture)
             page.wait_for_timeout(200)
             if picture == "Memory":
