@@ -43,6 +43,7 @@ def seven(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
         yield address, folder / "root"
 
 
+@pytest.mark.thorough  # as in JupyterLab, of which it is made
 def test_the_explorer_works_in_notebook_7(seven: tuple[str, Path], page: Any) -> None:
     address, root = seven
     write_notebook(root / "explorer.ipynb", [MADE])
@@ -260,7 +261,7 @@ def test_plotly_is_told_in_order_and_nothing_after_a_gap(file_page: Any, said: s
 def test_the_curve_that_is_drawn_while_the_page_loads_plotly_is_on_the_screen(lab: tuple[str, Path], page: Any) -> None:
     address, root = lab
     filled = "explorer.state.sweep = True\nexplorer.wait_for_sweep()"
-    changing = "import time\nfor i in range(80):\n    explorer.state.dragged = 5 + i % 2\n    time.sleep(0.1)"
+    changing = "import time\nfor i in range(40):\n    explorer.state.dragged = 5 + i % 2\n    time.sleep(0.1)"
     write_notebook(root / "held.ipynb", [PLOTS])
     errors: list[str] = []
     page.on("console", lambda message: errors.append(message.text) if "Error setting state" in message.text else None)
@@ -268,7 +269,7 @@ def test_the_curve_that_is_drawn_while_the_page_loads_plotly_is_on_the_screen(la
     open_notebook(page, address, "held.ipynb")
     run_cell(page, 0)
     page.wait_for_selector(".remat-plots")
-    page.evaluate("() => void setTimeout(release, 3000)")  # while changes follow each other, none is asked for again
+    page.evaluate("() => void setTimeout(release, 1500)")  # while changes follow each other, none is asked for again
     run(page, f"{filled}\n{changing}")
     page.wait_for_function(DRAWN)
     assert errors == []
