@@ -89,15 +89,14 @@ SHOWS: dict[str, tuple[str, ...]] = {
 
 # What stands in cells, and what is run instead: fewer budgets, smaller models, less time for what uses up its time.
 SHORTER: dict[str, dict[str, str]] = {
-    "01_explorer.ipynb": {"batch=2048": "batch=128"},
+    "01_explorer.ipynb": {'rx.Explorer("mlp", batch=2048)': 'rx.Explorer("mlp", batch=1024)', '"75%")  #': '"85%")  #'},
     "04_the_integer_program.ipynb": {
         "(4, 60) if small": "(3, 60) if small",
         '"40%", time_limit=60': '"60%", time_limit=2',
     },
-    "05_heuristics_and_rounding.ipynb": {"20 if small": "3 if small"},
     "06_trade_off_curves.ipynb": {'("small", 8)': '("small", 1)', "6 if small": "3 if small"},
     "08_operator_implementations.ipynb": {
-        "(32, 4) if small": "(8, 1) if small",
+        "(32, 4) if small": "(32, 2) if small",
         '["45%", "65%"] if small': '["65%"] if small',
         "time_limit=2 if small": "time_limit=0.5 if small",
     },
@@ -157,7 +156,8 @@ def execute(path: Path, folder: Path, kernel: SamePython) -> NotebookNode:
     try:
         return client.execute()
     finally:
-        client.kc.stop_channels()
+        if client.kc is not None:  # as where the kernel has died
+            client.kc.stop_channels()
 
 
 def lacking(notebook: NotebookNode, shows: tuple[str, ...]) -> list[str]:
