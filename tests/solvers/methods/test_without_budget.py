@@ -227,14 +227,6 @@ def test_the_values_of_the_knob_cover_what_the_method_tries_by_itself(strategy):
     assert set(single) == set(costs)
 
 
-def test_a_segment_size_chooses_one_schedule_and_no_other_option_is_taken():
-    free, chosen = solve(linear(8), 10, "ap-greedy"), solve(linear(8), 10, "ap-greedy", segment_bytes=3)
-    assert (free.cost, chosen.cost) == (17.0, 23.0)
-    assert [solve(linear(1), 10, strategy).cost for strategy in ON_CHAINS] == [3.0, 3.0, 3.0]
-    with pytest.raises(SolverError, match="'ap-greedy' has no option 'slots'; its options: segment_bytes"):
-        solve(linear(8), 10, "ap-greedy", slots=2)
-
-
 @drawn(st.tuples(training_graphs(), st.randoms(use_true_random=False)))
 def test_whatever_is_kept_the_schedule_is_correct_and_computes_nothing_that_could_be_left_out(drawn_pair):
     graph, random = drawn_pair
