@@ -16,11 +16,12 @@ from remat_explorer.plan import Plan
 from remat_explorer.runtime.forward_backward import ForwardBackward
 from remat_explorer.runtime.training_run import train
 from tests.runtime.exactness import CPU
+from tests.runtime.language_model import Needed
 from tests.runtime.random_schedules import random_schedule
 from tests.runtime.step_outcomes import assert_same, step_of
 from tests.thorough import thorough_but
 
-transformers = pytest.importorskip("transformers", reason="transformers is an optional extra")
+transformers = Needed("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")
 WORDS = torch.randint(3, 80, (2, 24), generator=torch.Generator().manual_seed(0))
 EVERY_WORD = torch.ones_like(WORDS)
