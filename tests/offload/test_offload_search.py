@@ -176,9 +176,15 @@ def test_the_plan_of_a_network_is_checked_and_better_than_recomputation_alone() 
 
 def test_a_cancelled_search_ends_long_before_its_limit_with_what_it_has() -> None:
     graph, said = Graph.load(DATA / "captured" / "unet.json"), []
-    hearing = {"on_progress": lambda report: said.append(report.doing)}
-    hearing["cancelled"] = lambda: any(words.startswith("found a plan") for words in said)
-    solution = rx.solve(graph, int(0.5 * 7.4 * 2**30), "offload", 3600, transfers=Transfers(1e9, 1e9), **hearing)
+    solution = rx.solve(
+        graph,
+        int(0.5 * 7.4 * 2**30),
+        "offload",
+        3600,
+        transfers=Transfers(1e9, 1e9),
+        on_progress=lambda report: said.append(report.doing),
+        cancelled=lambda: any(words.startswith("found a plan") for words in said),
+    )
     assert solution.plan is not None
     assert solution.limit == "an interruption"
     assert solution.seconds < 600
