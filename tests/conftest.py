@@ -18,6 +18,8 @@ from remat_explorer.graph import Graph
 # Compiled code stays where it is kept without tests, in this process and those that it starts. numba reads the variable
 # when it is imported.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder()))
+# One thread for linear algebra in each process that tests start: those of several would wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 with suppress(ImportError):  # a machine that runs the tests marked gpu alone need not have it
     from hypothesis import settings

@@ -1,7 +1,8 @@
-"""The fixture of tests that search for schedules; the conftest.py of their folder imports it."""
+"""Fixtures of tests that search for schedules; the conftest.py of their folder imports them."""
 
 import pytest
 
+from remat_explorer.solvers.jobs import worker_process
 from remat_explorer.solvers.search.compilation import warm_up
 
 
@@ -9,3 +10,15 @@ from remat_explorer.solvers.search.compilation import warm_up
 def compiled_search() -> None:
     """The search is compiled, or read from disk, before the first test: no time limit includes it."""
     warm_up()
+
+
+@pytest.fixture(autouse=True)
+def fitting_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker that waits fits the next test, whose environment has another name and cache: workers use neither."""
+    environment = worker_process._environment
+
+    def of_all_tests() -> dict[str, str]:
+        own = ("PYTEST_CURRENT_TEST", "REMAT_EXPLORER_CACHE")
+        return {name: entry for name, entry in environment().items() if name not in own}
+
+    monkeypatch.setattr(worker_process, "_environment", of_all_tests)

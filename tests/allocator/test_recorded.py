@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remat_explorer.allocator import AllocatorSettings, predict_allocator, replay_trace, reserved_of
+from remat_explorer.allocator import AllocatorSettings, predict_allocator, replay_trace
 from remat_explorer.errors import OutOfMemoryError, RematError
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.graph.parts import Operation
-from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
 from remat_explorer.solvers.base import checkpoint_all
 
@@ -81,11 +80,6 @@ def test_empty_values_take_nothing_and_where_the_driver_has_too_little_the_state
     with pytest.raises(OutOfMemoryError, match=r"'compute g', statement 1: 12.0 MiB .* cannot be allocated") as caught:
         predict_allocator(plan, AllocatorSettings(capacity=20 * MIB))
     assert caught.value.statement == 1
-
-
-def test_the_reserved_bytes_of_a_schedule_are_those_of_its_plan() -> None:
-    schedule = checkpoint_all(linear(3))
-    assert reserved_of(schedule) == predict_allocator(Plan.of(schedule)).peak_reserved == 2 * MIB
 
 
 BASE = 0x7F00_0000_0000

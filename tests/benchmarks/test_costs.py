@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from cost_fitting import fitted, of_measured
 from costs import spread
-from p100_measurements import NETWORKS, Network, extract, networks
+from p100_measurements import NETWORKS, Network, networks
 
 from remat_explorer.capture.predicted_costs import SHARES
-from remat_explorer.errors import RematError
 from tests.thorough import thorough_but
 
 
@@ -58,17 +57,3 @@ def test_the_shares_are_those_that_fit_the_table_best(published) -> None:
         SHARES
     )
     assert published["shares"] == dataclasses.asdict(SHARES)
-
-
-@pytest.mark.thorough
-def test_each_measured_time_belongs_to_calls_of_one_type() -> None:
-    for name in NETWORKS:
-        for one in network(name).measured:
-            assert len(one.calls) == (2 if one.type == "depthwise convolution gradients" else 1)
-            assert len(one.works) == len(one.calls)
-            assert one.ms > 0
-
-
-def test_a_folder_without_the_published_files_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RematError, match=r"costs_vgg16\.json"):
-        extract(tmp_path)

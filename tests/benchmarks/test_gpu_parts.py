@@ -217,6 +217,7 @@ def test_a_schedule_of_the_bundle_is_used_where_the_structure_is_the_same(tmp_pa
     assert alone.budget == alone.peak == all_kept(measured).peak
 
 
+@pytest.mark.thorough  # as test_without_a_device shows of any model
 def test_graphs_of_the_bundle_have_the_kernels_of_the_device_that_runs_them() -> None:
     for_gpu, for_cpu = (captured("llama 1B", tiny=True, device=device)[0] for device in ("cuda", "cpu"))
     assert [graph.options and graph.options.kernels for graph in (for_gpu, for_cpu)] == ["sm_90", None]

@@ -114,7 +114,7 @@ def await_idle(page: Any, seconds: float = 60) -> None:
 
 
 def await_attribute(page: Any, name: str, value: Any, widget: str = "matrices") -> None:
-    page.wait_for_selector(f'.remat-{widget}[data-{name}="{value}"]', state="attached", timeout=20_000)
+    page.wait_for_selector(f'.remat-{widget}[data-{name}="{value}"]', state="attached")
 
 
 def attribute(page: Any, name: str, widget: str = "matrices") -> str:
@@ -192,15 +192,15 @@ def show_in(notebook: LastingNotebook, explorer: str, *cells: str) -> Any:
 def show_again(page: Any) -> None:
     """Run the first cell, and wait for matrices and curve."""
     run_cell(page, 0)
-    page.wait_for_function(ON_SCREEN, timeout=90_000)
+    page.wait_for_function(ON_SCREEN)
     await_idle(page)
     page.keyboard.press("Escape")
 
 
 def open_page(page: Any, path: Path, where: str = "") -> None:
     page.goto(path.as_uri() + where)
-    page.wait_for_selector("body[data-ready][data-shown]", timeout=60_000)
-    page.wait_for_selector('.remat-matrices[data-rows]:not([data-rows="0"])', state="attached", timeout=20_000)
+    page.wait_for_selector("body[data-ready][data-shown]")
+    page.wait_for_selector('.remat-matrices[data-rows]:not([data-rows="0"])', state="attached")
 
 
 def requested(page: Any) -> list[str]:

@@ -61,6 +61,7 @@ END = """async () => {
     if (kernel.status === 'busy') await kernel.interrupt(); // a test has ended before its cell
 }"""
 REPLACE = """(notebook) => window.jupyterapp.shell.currentWidget.context.model.fromJSON(notebook)"""
+SECONDS = 120  # until something is to be on a page, however busy the machine is
 LOCAL = ("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:", "file://")
 
 
@@ -151,6 +152,7 @@ def browse(
         viewport={"width": width, "height": height},
         color_scheme="dark" if dark else "light",
     )
+    context.set_default_timeout(SECONDS * 1000)
     page = context.pages[0]
     page.leaks, page.failures = [], []
     context.on("request", lambda request: page.leaks.append(request.url) if outside(request.url) else None)
@@ -176,7 +178,6 @@ def open_notebook(page: Any, address: str, name: str, place: str = "doc/tree") -
             const kernel = session && session.isReady && session.session && session.session.kernel;
             return kernel && kernel.connectionStatus === "connected" && kernel.status === "idle";
         }""",
-        timeout=90_000,
     )
 
 

@@ -76,7 +76,7 @@ def test_files_are_saved_downloaded_and_never_replaced(notebook: LastingNotebook
     choose(page, "Report (HTML)")
     assert saved(page, notebook.root, "linear8-report.html").startswith(b"<!doctype html>")
 
-    with page.expect_download(timeout=60_000) as download:
+    with page.expect_download() as download:
         choose(page, "Report (HTML): download")  # several megabytes, in parts
     assert download.value.suggested_filename == "linear8-report.html"
     download.value.save_as(tmp_path / "report.html")
@@ -96,7 +96,7 @@ def test_files_are_saved_downloaded_and_never_replaced(notebook: LastingNotebook
 
 def test_pictures_show_what_is_on_the_screen(notebook: LastingNotebook, page: Any) -> None:
     choose_picture(page, "Plots")
-    page.wait_for_function(LINE_OF, arg="predicted", timeout=60_000)
+    page.wait_for_function(LINE_OF, arg="predicted")
     choose(page, "Plots (SVG)")
     drawing = saved(page, notebook.root, "linear8-plots.svg")
     assert drawing.startswith(b"<svg")
@@ -174,7 +174,7 @@ def use_the_panels(page: Any) -> None:
 
 def watch_the_line(page: Any) -> None:
     """The measured line is uncovered from left to right, stands, and is drawn again when asked, not without motion."""
-    page.wait_for_function(f"{RUN} === 'drawing'", timeout=90_000)
+    page.wait_for_function(f"{RUN} === 'drawing'")
     places = []
     while page.evaluate(RUN) == "drawing":
         covered, clips, place = page.evaluate(LINE)
@@ -243,7 +243,7 @@ def test_solve_move_the_cursor_execute_and_reload(notebook: LastingNotebook) -> 
     choose_picture(page, "Overview")
     save(page, notebook.file, "application/vnd.jupyter.widget-view+json")
     page.reload()
-    page.wait_for_function(ON_SCREEN, timeout=90_000)
+    page.wait_for_function(ON_SCREEN)
     page.wait_for_function(PAINTED)
     choose_picture(page, "Plots")
     page.wait_for_function(MEASURED)
@@ -254,7 +254,7 @@ def test_a_closed_explorer_leaves_nothing_in_the_kernel_and_in_the_page(notebook
     page = notebook.begin(ROUND)
     for _ in range(2):
         run_cell(page, 0)
-        page.wait_for_function(ON_SCREEN, timeout=90_000)
+        page.wait_for_function(ON_SCREEN)
         ids = json.loads(run(page, IDS))
         assert page.evaluate(KNOWN, ids) == len(ids) > 200
         assert run(page, CLOSE).split() == ["0", "True"]
@@ -276,7 +276,7 @@ def test_a_kernel_that_was_restarted_is_told_once_until_the_cell_runs_again(note
     assert page.evaluate("document.activeElement.closest('.remat-explorer') === null")
     solve = page.locator(".remat-controls").get_by_role("button", name="Find the best").bounding_box()
     page.mouse.click(solve["x"] + 5, solve["y"] + 5)  # raised "Cannot send"
-    page.wait_for_function(ANSWERS, timeout=60_000)
+    page.wait_for_function(ANSWERS)
     show_again(page)
     assert page.locator(".remat-gone").inner_text() == ""
     assert flawless(page)
@@ -314,7 +314,7 @@ def test_what_nbconvert_makes_has_the_standing_picture_and_a_live_page(file_page
     assert "model not found" not in words
     assert "Traceback" not in words
     frame = page.frame_locator("iframe")
-    frame.locator("body[data-ready][data-shown]").wait_for(timeout=60_000)
+    frame.locator("body[data-ready][data-shown]").wait_for()
     frame.locator("#curve input").evaluate(
         "s => { s.value = s.min; s.dispatchEvent(new Event('input', {bubbles: true})); }"
     )

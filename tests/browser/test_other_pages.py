@@ -43,13 +43,14 @@ def seven(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
         yield address, folder / "root"
 
 
+@pytest.mark.thorough  # as in JupyterLab, of which it is made
 def test_the_explorer_works_in_notebook_7(seven: tuple[str, Path], page: Any) -> None:
     address, root = seven
     write_notebook(root / "explorer.ipynb", [MADE])
     open_notebook(page, address, "explorer.ipynb", "notebooks")
     own_failures = list(page.failures)  # Notebook's, while it starts
     run_cell(page, 0)
-    page.wait_for_function(ON_SCREEN, timeout=90_000)
+    page.wait_for_function(ON_SCREEN)
     await_idle(page)
     choose_picture(page, "Plots")
     page.wait_for_function("() => document.querySelectorAll('.js-plotly-plot .scatterlayer path').length > 3")
@@ -123,13 +124,13 @@ def test_without_the_token_nothing_is_served(address: str) -> None:
 
 def opened(page: Any, go: Any) -> str:
     go()
-    page.wait_for_selector(".remat-explorer", timeout=300_000)
+    page.wait_for_selector(".remat-explorer")
     return page.evaluate(KERNEL)
 
 
 def test_the_app_solves_hands_files_over_and_ends(address: str, page: Any, folder: Path, tmp_path: Path) -> None:
     kernel = opened(page, lambda: page.goto(address))
-    page.wait_for_function(ON_SCREEN, timeout=300_000)
+    page.wait_for_function(ON_SCREEN)
     await_idle(page, 300)
     page.wait_for_function(PAINTED)
     page.wait_for_selector('.remat-matrices[data-theme="dark"]')
@@ -149,7 +150,7 @@ def test_the_app_solves_hands_files_over_and_ends(address: str, page: Any, folde
 
     page.get_by_role("button", name="⋯").click()
     page.locator(".remat-export > button").click()
-    with page.expect_download(timeout=120_000) as download:
+    with page.expect_download() as download:
         page.locator(".remat-export-menu").get_by_role("button", name="Solution (JSON)", exact=True).click()
     solution = tmp_path / "mine.json"
     download.value.save_as(solution)
@@ -171,7 +172,7 @@ def test_the_app_solves_hands_files_over_and_ends(address: str, page: Any, folde
         time.sleep(0.2)
     page.wait_for_load_state("load")
     assert _asked(address, f"voila/api/shutdown/{another}", "POST") == 204
-    page.wait_for_selector(".remat-ended:has-text('Load the page again')", timeout=300_000)
+    page.wait_for_selector(".remat-ended:has-text('Load the page again')")
 
 
 # anywidget waits two seconds for a module; here it gives up at once.
@@ -260,17 +261,17 @@ def test_plotly_is_told_in_order_and_nothing_after_a_gap(file_page: Any, said: s
 def test_the_curve_that_is_drawn_while_the_page_loads_plotly_is_on_the_screen(lab: tuple[str, Path], page: Any) -> None:
     address, root = lab
     filled = "explorer.state.sweep = True\nexplorer.wait_for_sweep()"
-    changing = "import time\nfor i in range(80):\n    explorer.state.dragged = 5 + i % 2\n    time.sleep(0.1)"
+    changing = "import time\nfor i in range(40):\n    explorer.state.dragged = 5 + i % 2\n    time.sleep(0.1)"
     write_notebook(root / "held.ipynb", [PLOTS])
     errors: list[str] = []
     page.on("console", lambda message: errors.append(message.text) if "Error setting state" in message.text else None)
     page.add_init_script(HELD)
     open_notebook(page, address, "held.ipynb")
     run_cell(page, 0)
-    page.wait_for_selector(".remat-plots", timeout=60_000)
-    page.evaluate("() => void setTimeout(release, 3000)")  # while changes follow each other, none is asked for again
+    page.wait_for_selector(".remat-plots")
+    page.evaluate("() => void setTimeout(release, 1500)")  # while changes follow each other, none is asked for again
     run(page, f"{filled}\n{changing}")
-    page.wait_for_function(DRAWN, timeout=20_000)
+    page.wait_for_function(DRAWN)
     assert errors == []
 
 
@@ -288,6 +289,7 @@ def test_a_figure_that_came_late_and_is_not_the_one_to_be_shown_is_asked_for_aga
     assert page.evaluate("told.slice(4)") == ["arrived"]
 
 
+@pytest.mark.thorough  # a page of its own that is too slow for anywidget
 def test_every_widget_hears_the_kernel_though_anywidget_has_given_up(lab: tuple[str, Path], page: Any) -> None:
     address, root = lab
     told = "explorer.state.more = True\nexplorer.state.stage = 7\nexplorer.state.budget = 4"
@@ -295,12 +297,12 @@ def test_every_widget_hears_the_kernel_though_anywidget_has_given_up(lab: tuple[
     page.add_init_script(IMPATIENT)
     open_notebook(page, address, "slow.ipynb")
     run_cell(page, 0)
-    page.wait_for_function(ON_SCREEN, timeout=90_000)
-    page.wait_for_selector(".remat-more option:disabled", state="attached", timeout=20_000)
+    page.wait_for_function(ON_SCREEN)
+    page.wait_for_selector(".remat-more option:disabled", state="attached")
     await_idle(page)
     run(page, f"explorer.state.picture = 'plots'\n{told}\nexplorer.solve()\nexplorer.wait()")
-    page.wait_for_selector(".remat-more", state="visible", timeout=20_000)
-    page.wait_for_function(PREDICTED, arg=4, timeout=20_000)
+    page.wait_for_selector(".remat-more", state="visible")
+    page.wait_for_function(PREDICTED, arg=4)
     assert "4 B" in status(page)
     run(page, "explorer.present()")
-    page.wait_for_selector('.remat-presenter[data-scene="0"]', timeout=20_000)
+    page.wait_for_selector('.remat-presenter[data-scene="0"]')

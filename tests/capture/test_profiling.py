@@ -13,13 +13,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import platformdirs
 import pytest
 import torch
 from torch import nn
 
 import remat_explorer as rx
-from remat_explorer.cache_folder import cache_folder
 from remat_explorer.capture import profiling
 from remat_explorer.capture.profile_cache import machine_of, processor_name
 from remat_explorer.capture.profiling import progress_bar
@@ -325,11 +323,3 @@ def test_a_cancelled_profile_leaves_nothing(folder):
     with pytest.raises(ExecutionError, match="cancelled after '0 "):
         profiled(convolution(), cancelled=lambda: True)
     assert not folder.exists()
-
-
-def test_the_folder_is_the_users_unless_the_environment_names_another(folder, monkeypatch):
-    assert cache_folder() == folder
-    monkeypatch.setenv("REMAT_EXPLORER_CACHE", "")
-    assert cache_folder() == Path(platformdirs.user_cache_dir("remat_explorer"))
-    monkeypatch.delenv("REMAT_EXPLORER_CACHE")
-    assert cache_folder() == Path(platformdirs.user_cache_dir("remat_explorer"))

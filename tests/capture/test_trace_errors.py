@@ -282,23 +282,6 @@ def test_what_looks_into_a_tensor_is_named_with_advice_that_works(forward, words
     assert rx.capture(nn.Sequential(Part(advised)), (x(),)).n
 
 
-def test_a_layer_drop_that_is_0_already_is_not_advised_again():
-    def made(layer_drop: float) -> nn.Module:
-        return Made(skipping, layers=nn.ModuleList([linear(), nn.Dropout(0.5)]), layer_drop=layer_drop)
-
-    with pytest.raises(CaptureError, match=r"layerdrop=0\.0"):
-        rx.capture(nn.Sequential(made(0.1)), (x(),))
-    part: Any = made(0.0)
-    for model in (part, nn.Sequential(part)):
-        part.training = True
-        with pytest.raises(CaptureError, match=r"although layer_drop is 0 already.*training = False on this") as caught:
-            rx.capture(model, (x(),))
-        assert "layerdrop=0.0" not in str(caught.value)
-        part.training = False
-        graph = rx.capture(model, (x(),))
-        assert any("dropout" in operation.name for operation in graph.operations)  # which its parts keep
-
-
 def test_copies_of_parameters_are_refused_and_stacks_of_them_have_gradients():
     def ensemble(self: Any, x: torch.Tensor) -> torch.Tensor:
         if self.copied:

@@ -11,10 +11,11 @@ import remat_explorer as rx
 from remat_explorer.capture import trace
 from remat_explorer.errors import RematError
 from remat_explorer.graph.repeated_blocks import repeated_blocks
+from tests.runtime.language_model import Needed
 from tests.runtime.random_schedules import random_schedule, solution_of
 from tests.thorough import thorough
 
-transformers = pytest.importorskip("transformers", reason="transformers is an optional extra")
+transformers = Needed("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 WORDS = torch.randint(1, 90, (2, 12), generator=torch.Generator().manual_seed(0))

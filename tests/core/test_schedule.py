@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 import gc
 import json
-import sys
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from remat_explorer import plan as plans
 from remat_explorer.checker import check, replay
 from remat_explorer.claims import Status
 from remat_explorer.errors import ScheduleError
@@ -228,18 +226,6 @@ def test_equal_objects_are_told_apart_and_so_is_one_in_the_place_of_another():
         assert number(Thing()) == expected  # each dies at once, and the next may have its id
 
 
-def test_an_object_may_outlive_the_names_of_the_module(monkeypatch: pytest.MonkeyPatch):
-    said: list[object] = []
-    monkeypatch.setattr(sys, "unraisablehook", said.append)
-    number = memoize_by_identity(lambda thing: 1)
-    thing = Thing()
-    number(thing)
-    monkeypatch.setattr("remat_explorer.memoize._forget", None)  # as at the end of the process
-    del thing
-    gc.collect()
-    assert said == []
-
-
 def fresh() -> Schedule:
     return checkpoint_all(GRAPH)
 
@@ -260,19 +246,3 @@ def test_neither_schedule_nor_plan_outlives_those_who_need_them() -> None:
     del schedule
     gc.collect()
     assert [reference() for reference in gone] == [None, None]
-
-
-@pytest.mark.parametrize(("limit", "value"), [("MOST_PLANS", 2), ("MOST_STATEMENTS", 2 * 10)])
-def test_the_plan_asked_for_longest_ago_is_forgotten_first(monkeypatch, limit, value) -> None:
-    monkeypatch.setattr(plans, limit, value)
-    schedules = [fresh() for _ in range(3)]
-    assert len(Plan.of(schedules[0]).statements) == 10
-    made = [Plan.of(schedule) for schedule in schedules[:2]]
-    assert Plan.of(schedules[0]) is made[0]
-    made.append(Plan.of(schedules[2]))
-    assert [Plan.of(schedules[k]) is made[k] for k in (0, 2, 1)] == [True, True, False]
-    peak = Plan.peak_of(schedules[2])
-    for schedule in schedules[:2]:
-        Plan.of(schedule)  # that of the third is forgotten, but not its peak
-    monkeypatch.setattr(Plan, "from_sequence", None)
-    assert Plan.peak_of(schedules[2]) == peak

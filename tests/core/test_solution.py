@@ -133,17 +133,6 @@ def test_a_schedule_that_is_none_is_refused(solution, key, entry, message):
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("runs", [[[2**63]], [[-1]], [[True]], [[0.5]], [["0"]], [0], "0", [], [[17 * 9]], [[10**400]]])
-def test_runs_that_no_graph_has_are_refused(runs):
-    document = Frontier(GRAPH, (PROVEN,)).to_document()
-    for points in ({}, None, "points", [[]]):
-        with pytest.raises(SolutionError, match=r"is not a list|is not a JSON object"):
-            Frontier.from_document(document | {"points": points}, GRAPH)
-    document["points"][0]["runs"] = runs
-    with pytest.raises(SolutionError, match="run"):
-        Frontier.from_document(document, GRAPH)
-
-
 def test_a_schedule_of_so_many_stages_that_memory_would_not_do_is_refused(monkeypatch):
     monkeypatch.setattr("remat_explorer.solvers.solution.MOST_CELLS", 1000)
     document = Frontier(GRAPH, (PROVEN,)).to_document()

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.errors import UnknownNameError
 from remat_explorer.explorer.story import StoryView, story_html
 from remat_explorer.explorer.work import loading
 from remat_explorer.quantities import format_bytes
@@ -175,13 +174,6 @@ def test_while_a_solve_runs_the_kernel_answers_and_cancel_ends_it_and_keeps_the_
     assert state.schedule.cost <= min(schedule.cost for schedule in shown)
     assert explorer.solution.peak <= state.budget
     assert state.status.startswith("Cancelled, the best so far is kept")
-
-
-def test_unknown_names_are_refused_with_near_matches() -> None:
-    with pytest.raises(UnknownNameError, match="unknown setting 'time_limt'; did you mean 'time_limit'"):
-        rx.Explorer(graph=rx.linear(2), time_limt=3)
-    with pytest.raises(UnknownNameError, match="unknown model 'vg16'; did you mean 'vgg16'"):
-        rx.Explorer("vg16")
 
 
 def test_the_block_of_the_docs_that_drives_the_explorer_runs() -> None:

@@ -27,7 +27,6 @@ from remat_explorer.explorer.work.exploration_cache import (
     show_cached,
     store_exploration,
 )
-from remat_explorer.explorer.work.loading import find_budget_marks, show_keep_all
 from remat_explorer.explorer.work.model_sources import (
     DEFAULT_SIZES,
     MAX_LISTED,
@@ -40,7 +39,7 @@ from remat_explorer.explorer.work.schedule_comparison import open_solution_file,
 from remat_explorer.models import MODELS
 from remat_explorer.permissions import Permissions
 from remat_explorer.solvers import Frontier, Status, checkpoint_all_peak, extend_frontier, minimum_budget
-from tests.explorer.driven import captured, explorer_of, settled, solved, view_of
+from tests.explorer.driven import explorer_of, settled, solved, view_of
 from tests.thorough import thorough_but
 
 SAVING = ["linear32", "mlp", "residual_net", "resnet18", "segnet", "unet", "vgg16"]
@@ -317,16 +316,6 @@ def test_a_file_that_is_damaged_or_claims_too_little_cost_is_as_none(known: Stat
     state = State(model="chain")
     assert not show_cached(state)
     assert state.graph is None
-
-
-def test_what_loading_knows_of_a_captured_graph_can_be_kept(known: State) -> None:
-    graph = captured("vgg16")
-    known.frontier = None
-    keep_all = show_keep_all(known, known.inputs, graph)
-    assert keep_all.cost != graph.total_cost  # sums in different orders
-    find_budget_marks(known, keep_all)
-    assert store_exploration(known)
-    assert show_cached(State(model="chain"))
 
 
 def test_a_model_that_is_none_of_the_zoo_is_known_by_its_graph(known: State, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,7 +115,7 @@ def test_nothing_is_placed_or_sent_while_another_picture_is_shown(state: State) 
             assert (model.picture, model.R, model.S) == ({}, b"", b"")
     assert len(memory.columns["birth"]) == 26
     assert (len(model.picture["operations"]), model.stages) == (17, 17)
-    assert placer.wait(10)
+    assert placer.wait(60)
 
 
 def test_a_placement_that_is_not_the_least_gets_better_until_another_picture_ends_its_search(monkeypatch: Any) -> None:

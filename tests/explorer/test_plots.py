@@ -254,14 +254,6 @@ def test_every_trace_of_a_message_is_whole_for_a_page_without_a_view(monkeypatch
     assert style["marker.symbol"] == ["star", "circle"]
 
 
-def test_another_theme_changes_colours_and_no_numbers(view: PlotsView, state: State) -> None:
-    before = [None if t.y is None else list(t.y) for t in view.figure.data]
-    ink = view.figure.layout.font.color
-    state.theme = "dark"
-    assert view.figure.layout.font.color != ink
-    assert [None if t.y is None else list(t.y) for t in view.figure.data] == before
-
-
 def test_the_curve_has_the_best_what_is_proven_and_the_points_of_other_methods_by_shape(frontier: Any) -> None:
     best, every = (curve_of(frontier, points_on_curve(frontier, others), "light") for others in (False, True))
     assert curve_of(None, [], "light") == {}

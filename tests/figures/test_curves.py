@@ -11,17 +11,16 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.claims import Status
-from remat_explorer.errors import GraphError, ScheduleError
+from remat_explorer.errors import GraphError
 from remat_explorer.explanations.values import kept_bytes
 from remat_explorer.figures import ablation as figure_of
 from remat_explorer.figures import activation_budget, beside_pytorch, solver_progress, tradeoff
 from remat_explorer.figures.beside_pytorch import MEASURED
 from remat_explorer.figures.case_study import case_study, case_study_of, colours_of
 from remat_explorer.figures.layers import costs_of
-from remat_explorer.figures.palette import palette
 from remat_explorer.figures.rounding_scatter import rounding_scatter
 from remat_explorer.figures.solver_progress import gap_text
-from remat_explorer.figures.tradeoff import SHAPES, Extent, bound_steps, largest_infeasible, mark, points_of
+from remat_explorer.figures.tradeoff import SHAPES, bound_steps, largest_infeasible, mark, points_of
 from remat_explorer.graph import Graph, Implementation, Operation, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.runtime.peers import PeerMeasurement
@@ -130,27 +129,6 @@ def at(peak: int, percent: float) -> Any:
     return SimpleNamespace(peak=peak, overhead=1 + percent / 100)
 
 
-def frontier_of(*percentages: float) -> Any:
-    """Best points of these overheads, in %, the more memory the less of it."""
-    points = tuple(at(i + 1, percent) for i, percent in enumerate(percentages))
-    return SimpleNamespace(points=points, solutions=(), nondominated=lambda: points)
-
-
-def test_a_measured_overhead_that_noise_has_made_is_an_arrow_and_does_not_set_the_axis(frontier: Any) -> None:
-    for overheads, top in (((425, 8, 3, 0), 24), ((29, 8, 3, 0), 29), ((40, 0), 40)):  # one dear point of many
-        assert Extent.around(frontier_of(*overheads)).top == pytest.approx(top)
-    quiet = Extent.around(frontier_of(20, 8, 3, 0))
-    noisy = Extent.around(frontier_of(20, 8, 3, 0), None, at(2, -47))
-    assert noisy.top == quiet.top == pytest.approx(20)
-    assert noisy.bottom == pytest.approx(-0.31 * 20)
-    assert [noisy.edge(at(2, percent)) for percent in (-47, 5, 425)] == ["lower", "", "upper"]
-    figure = draw_tradeoff(frontier, measurement=at(5, -47))
-    arrow = trace(figure, "measured")
-    assert arrow.marker.symbol == "arrow-down"
-    assert arrow.y[0] >= figure.layout.yaxis.range[0]
-    assert "overhead -47.0 %<br>(beyond the lower edge)" in arrow.text[0]
-
-
 draw_ablation: Any = figure_of
 X, MASK, LOSS, G = range(4)
 
@@ -200,14 +178,6 @@ def test_every_set_has_a_line_through_its_overheads(found: Ablation, masked: Gra
     assert marks.x[-1] < marks.x[0]
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_lines_differ_in_colour_or_dash_on_either_ground(found: Ablation, theme: Any) -> None:
-    figure = draw_ablation(found, theme)
-    looks = [(t.line.color, t.line.dash, t.marker.symbol[0]) for t in figure.data[:-1] if t.marker.symbol]
-    assert len(set(looks)) == len(looks)
-    assert not {t.line.color for t in figure.data[:-1]} & {palette(theme).ground, palette(theme).empty}
-
-
 draw_peers: Any = beside_pytorch
 draw_budgets: Any = activation_budget
 KIB = 2**10
@@ -230,17 +200,6 @@ def test_checkpoints_stand_at_their_time_and_plans_at_their_counted_cost(frontie
     ring = trace(draw_peers(frontier, (), [measured]), f"{MEASURED}, cost counted")
     assert (*ring.x, *ring.y) == (8, pytest.approx(25.0))
     assert "timed" not in ring.text[0]
-
-
-def test_a_way_that_costs_far_more_than_any_schedule_is_drawn_at_the_edge_and_says_so(frontier: Any) -> None:
-    dear = PeerMeasurement("checkpoint-blocks", peak=7, seconds=30.0, overhead=30.0)
-    figure = draw_peers(frontier, [dear, PEERS[0]])
-    at_the_edge, normal = trace(figure, "checkpoint-blocks, timed"), trace(figure, "eager, timed")
-    assert at_the_edge.y[0] < 2900
-    assert at_the_edge.marker.symbol == ("arrow-up",)
-    assert normal.marker.symbol != ("arrow-up",)
-    assert "beyond the upper edge" in at_the_edge.text[0]
-    assert "beyond" not in normal.text[0]
 
 
 def test_a_peak_that_rises_again_is_drawn_against_the_shares_in_order() -> None:
@@ -329,27 +288,3 @@ def test_the_figure_has_lines_and_bars_in_the_colours_of_their_schedules(theme, 
     lines = {trace.name: trace.line.color for trace in figure.data if trace.type == "scatter"}
     assert lines == hues
     assert [trace.marker.color for trace in figure.data if trace.type == "bar"] == [hues["eager"]] * 2
-
-
-def test_schedules_of_different_graphs_are_refused(two: tuple[rx.Schedule, rx.Schedule]) -> None:
-    with pytest.raises(ScheduleError, match="'eager' is a schedule of another graph, 'linear4'"):
-        case_study_of("small", two[0], {"eager": checkpoint_all(rx.linear(4))})
-
-
-def test_names_of_many_layers_are_told_by_hovering_and_of_few_on_the_axis(two) -> None:
-    small = rx.solve(rx.linear(60), "40%", "chen-sqrt-n").schedule
-    assert small is not None
-    many: Any = case_study("small", small, {"eager": checkpoint_all(small.graph)})
-    few: Any = case_study("small", two[0], {"eager": two[1]})
-    assert (many.layout.yaxis2.showticklabels, few.layout.yaxis2.showticklabels) == (False, True)
-    assert [bar.marker.line.width for bar in few.data if bar.type == "bar"] == [0, 0]
-
-
-def test_the_schedule_looked_at_is_a_thin_line_on_broad_ones_and_layers_without_a_bar_are_left_out(two) -> None:
-    figure: Any = case_study("small", two[0], {"same": two[0], "eager": two[1]})
-    widths = {trace.name: trace.line.width for trace in figure.data if trace.type == "scatter"}
-    assert list(widths) == ["same", "eager", "small"]
-    assert widths["small"] < min(widths["same"], widths["eager"])
-    bars = [trace for trace in figure.data if trace.type == "bar"]
-    assert 0 < len(bars[0].y) < len(case_study_of("small", two[0], {"eager": two[1]}).layers)
-    assert all(any(bar.x[i] for bar in bars) for i in range(len(bars[0].y)))

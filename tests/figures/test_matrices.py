@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remat_explorer.capture_options import KINDS
 from remat_explorer.errors import GraphError, ScheduleError
 from remat_explorer.explanations.choices import kinds_in
 from remat_explorer.figures import (
@@ -187,12 +186,6 @@ def test_implementations_that_run_are_filled_and_named(theme: Any, chosen: Any) 
         assert list(trace.marker.color) == [hues[one.kind] for one in part.algorithms]
 
 
-def test_every_kind_has_a_colour_of_its_own_in_both_themes() -> None:
-    for theme in (pictures.LIGHT, pictures.DARK):
-        assert set(theme) >= {"", *KINDS}
-        assert len(set(theme.values())) == len(theme)
-
-
 def bars(figure: Any) -> dict[str, int]:
     return {trace.name: len(trace.x) for trace in figure.data if trace.type == "bar"}
 
@@ -231,13 +224,6 @@ def along(layout: SnakeLayout) -> np.ndarray:
     return layout.row * layout.columns + np.where(layout.row % 2 == 0, x, layout.columns - x)
 
 
-def test_forward_runs_along_the_snake_and_backward_comes_back(captured: Graph) -> None:
-    layout = snake_layout(captured)
-    way, backward = along(layout), captured.is_backward
-    assert (np.diff(way[~backward]) > 0).all()
-    assert (np.diff(way[backward]) < 0).all()
-
-
 def test_operations_stand_inside_the_rows_and_never_on_each_other(captured: Graph) -> None:
     layout = snake_layout(captured)
     taken = np.zeros((layout.rows, 2, layout.columns), dtype=int)
@@ -274,19 +260,6 @@ def test_chains_have_no_arcs_and_the_skips_of_a_residual_block_are_drawn() -> No
     assert curve[3, 0] == picture.boxes[3, [0, 2]].mean()
     middle = (np.array([1, 3, 3, 1]) / 8) @ curve
     assert 0 <= middle[1] < picture.boxes[1:3, 1].min()  # inside the row, above what it passes over
-
-
-def test_boxes_rise_and_hang_with_their_bytes(captured: Graph) -> None:
-    layout = snake_layout(captured)
-    picture = snake_picture(captured, layout)
-    _, top, _, bottom = picture.boxes.T
-    forward = ~captured.is_backward
-    assert np.allclose(bottom[forward], layout.row[forward] + picture.lanes[1])
-    assert np.allclose(top[~forward], layout.row[~forward] + picture.lanes[2])
-    written = np.array([captured.value_bytes[list(node.default.outputs)].sum() for node in captured.operations])
-    for rail in (forward, ~forward):
-        order = np.argsort(written[rail], kind="stable")
-        assert (np.diff((bottom - top)[rail][order]) >= -1e-12).all()
 
 
 def test_names_fit_into_their_slots_and_do_not_overlap() -> None:

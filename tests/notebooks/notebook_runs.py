@@ -5,20 +5,26 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import AsyncKernelManager
+from jupyter_core.utils import run_sync
 from nbclient import NotebookClient
 from nbformat.notebooknode import NotebookNode
 
 from remat_explorer.course import EXERCISES
+from tests.browser.lab import FORGET
+from tests.thorough import thorough
 from tools.website.pictures import PRINTED, told
 
 ROOT = Path(__file__).parents[2]
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+FOLDER = ROOT / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 CELL_SECONDS = 600  # of wall time for one cell, generous since machines are shared
 
 PLOTLY = re.escape("application/vnd.plotly.v1+json")
@@ -88,10 +94,31 @@ SHOWS: dict[str, tuple[str, ...]] = {
     ),
 }
 
+# What stands in cells, and what is run instead: fewer budgets, smaller models, less time for what uses up its time.
+SHORTER: dict[str, dict[str, str]] = {
+    "01_explorer.ipynb": {'rx.Explorer("mlp", batch=2048)': 'rx.Explorer("mlp", batch=1024)', '"75%")  #': '"85%")  #'},
+    "04_the_integer_program.ipynb": {
+        "(4, 60) if small": "(3, 60) if small",
+        '"40%", time_limit=60': '"60%", time_limit=2',
+    },
+    "06_trade_off_curves.ipynb": {'("small", 8)': '("small", 1)', "6 if small": "3 if small"},
+    "08_operator_implementations.ipynb": {
+        "(32, 4) if small": "(32, 2) if small",
+        '["45%", "65%"] if small': '["65%"] if small',
+        "time_limit=2 if small": "time_limit=0.5 if small",
+    },
+    "10_beside_pytorch.ipynb": {"(1.0, 0.75, 0.5, 0.25, 0.1, 0.0)": "(1.0, 0.5, 0.0)", "(5, 1.5)": "(1, 0.4)"},
+    "11_is_the_optimum_worth_it.ipynb": {"(2, 512)": "(2, 64)", "(0.1, 0.35, 0.7)": "(0.35, 0.7)"},
+}
+
+
+# What these call has tests of its own: `make test` runs the others, `make thorough` and `make site` all.
+NIGHTLY = ("04b", "05", "06", "07", "10", "11")
+
 
 def every_other(first: int) -> list[Any]:
     """Half of the notebooks, as cases of a test."""
-    return NOTEBOOKS[first::2]
+    return [thorough(path) if path.name.startswith(NIGHTLY) else path for path in NOTEBOOKS[first::2]]
 
 
 class SamePython(AsyncKernelManager):
@@ -115,15 +142,33 @@ def answered(cells: list[NotebookNode]) -> list[NotebookNode]:
     return exercises
 
 
-def execute(path: Path, folder: Path) -> NotebookNode:
-    """The notebook with its outputs, and its exercises answered at its end; what it saves goes into the folder."""
-    notebook = nbformat.read(path, as_version=4)
-    notebook.cells += answered(notebook.cells)
+@contextmanager
+def lasting_kernel() -> Iterator[SamePython]:
+    """A kernel for several notebooks, which loads PyTorch and the search once."""
+    manager = SamePython()
     places = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    client = NotebookClient(
-        notebook, timeout=CELL_SECONDS, kernel_manager_class=SamePython, resources={"metadata": {"path": str(folder)}}
-    )
-    return client.execute(env={**os.environ, "PYTHONPATH": places})
+    run_sync(manager.start_kernel)(env={**os.environ, "PYTHONPATH": places})
+    yield manager
+    run_sync(manager.shutdown_kernel)(now=True)
+
+
+def execute(path: Path, folder: Path, kernel: SamePython) -> NotebookNode:
+    """The notebook with its outputs, and its exercises answered at its end; what it saves goes into the folder.
+
+    Its kernel has neither names nor widgets of another notebook.
+    """
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:
+        for text, instead in SHORTER.get(path.name, {}).items():
+            cell.source = cell.source.replace(text, instead)
+    begin = nbformat.v4.new_code_cell(f"{FORGET}import os\nos.chdir({str(folder)!r})\ndel os")
+    notebook.cells = [begin, *notebook.cells, *answered(notebook.cells)]
+    client = NotebookClient(notebook, kernel, timeout=CELL_SECONDS)
+    try:
+        return client.execute()
+    finally:
+        if client.kc is not None:  # as where the kernel has died
+            client.kc.stop_channels()
 
 
 def lacking(notebook: NotebookNode, shows: tuple[str, ...]) -> list[str]:

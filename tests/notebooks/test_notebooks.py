@@ -8,12 +8,15 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.notebooks.notebook_runs import FIGURE, NOTEBOOKS, SHOWS, answered, lacking, outdated
+from tests.notebooks.notebook_runs import FIGURE, FOLDER, NOTEBOOKS, SHORTER, SHOWS, answered, lacking, outdated
 from tools.website.pictures import SAID, UNTITLED, digest_of, picture_cell, stale, told
 
 
 def test_every_notebook_says_what_it_must_show() -> None:
     assert [path.name for path in NOTEBOOKS] == sorted(SHOWS)
+    for name, shorter in SHORTER.items():
+        text = "\n".join(cell.source for cell in nbformat.read(FOLDER / name, as_version=4).cells)
+        assert [part for part in shorter if part not in text] == []
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)

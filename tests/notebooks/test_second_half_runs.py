@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.notebooks.notebook_runs import SHOWS, every_other, execute, lacking
+from tests.notebooks.notebook_runs import SHOWS, SamePython, every_other, execute, lacking
 
 
 @pytest.mark.parametrize("path", every_other(1), ids=lambda path: path.name)
-def test_a_notebook_runs_top_to_bottom(path: Path, tmp_path: Path) -> None:
-    assert lacking(execute(path, tmp_path), SHOWS[path.name]) == []
+def test_a_notebook_runs_top_to_bottom(path: Path, kernel: SamePython, tmp_path: Path) -> None:
+    assert lacking(execute(path, tmp_path, kernel), SHOWS[path.name]) == []

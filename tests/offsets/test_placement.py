@@ -120,14 +120,6 @@ def test_offsets_are_aligned_and_apart_and_the_bound_is_below(count: int, alignm
     assert arena.size >= int((arena.offsets + rectangles.size).max())
 
 
-def test_nothing_needs_nothing() -> None:
-    assert place_at_once(Rectangles.from_rows([])).size == 0
-    arena = place_rectangles(Rectangles.from_rows([]))
-    assert (arena.size, arena.bound, arena.gap, arena.excess, arena.optimal) == (0, 0, 0.0, 0.0, True)
-    assert str(arena) == "a pool of one block: 0 B, proven least"
-    assert place(Plan(linear(1), ())).size == 0
-
-
 def test_without_time_every_rectangle_is_still_placed() -> None:
     rectangles = Rectangles.from_rows(drawn(5, 3000, times=500, largest=900))
     hurried = place_rectangles(rectangles, time_limit=0.0)

@@ -61,16 +61,6 @@ def test_a_persistent_value_stays_and_what_is_dropped_lasts_for_its_statement() 
     assert rows_of(plan) == [(0, 6, 4, (0,)), (0, 1, 2, (1,)), (2, 3, 4, (0,)), (2, 4, 2, (1,)), (3, 5, 1, (2,))]
 
 
-def test_empty_values_and_empty_plans_have_no_rectangles() -> None:
-    steps = [operation("f", "forward", [], [0], 1.0), operation("g", "forward", [0], [1], 1.0, overwrites=0)]
-    graph = graph_of([0, 0], steps)
-    assert rows_of(Plan.from_sequence(graph, [(0, 0, 1), (1, 1, 1)])) == []
-    assert rows_of(Plan(graph, ())) == []
-    assert rows_of(Plan(graph_of([0, 0], steps, resident=5), ())) == [(0, 1, 5, ())]
-    assert len(Rectangles.from_rows([(0, 2, 0), (1, 2, 3)])) == 1
-    assert Rectangles.from_rows([]).peak == 0
-
-
 @pytest.mark.parametrize("name", ["mobilenet_v1", "unet"])
 def test_what_lives_at_each_statement_is_what_the_timeline_has(name: str) -> None:
     graph = Graph.load(str(CAPTURED / f"{name}.json"))

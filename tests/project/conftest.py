@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from remat_explorer.solvers.jobs import worker_process
+from tests.search_fixtures import fitting_worker  # noqa: F401
 from tests.torch_fixtures import forgotten_code, one_thread, quick_collection, settings_of_torch  # noqa: F401
 
 
@@ -36,25 +36,15 @@ class Kept(worker_process.Processes):
 
 
 @pytest.fixture(scope="session")
-def cache_of_session(own_cache: None) -> Iterator[str]:
-    """The cache folder of all tests that have none of their own; `Kept` ends with it."""
-    yield os.environ["REMAT_EXPLORER_CACHE"]
+def one_process() -> Iterator[None]:
+    """`Kept` ends with the tests."""
+    yield
     if Kept.one is not None:
         worker_process.Processes.kill(Kept.one)
 
 
 @pytest.fixture
-def kept_workers(cache_of_session: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands of this process fork their workers from one that waits, and sweep with one, the same for all tests.
-
-    What waits fits a command whose environment is the same but for the test and its cache, which workers do not use.
-    """
-    environment = worker_process._environment
-
-    def of_session() -> dict[str, str]:
-        same = {name: entry for name, entry in environment().items() if name != "PYTEST_CURRENT_TEST"}
-        return same | {"REMAT_EXPLORER_CACHE": cache_of_session}
-
-    monkeypatch.setattr(worker_process, "_environment", of_session)
+def kept_workers(one_process: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands of this process fork their workers from one that waits, and sweep with one, the same for all tests."""
     monkeypatch.setattr("remat_explorer.solvers.sweeps.sweep_run.Processes", Kept)
     worker_process.prepare_worker()

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from tests.project.pages import ROOT, page
+from tests.thorough import thorough_but
 
 CALLS = {
     "`rx.capture`": """
@@ -41,6 +42,7 @@ run = lambda: main(["solve", path, "--budget", "60%"])
 }
 TRACE = """
 import inspect, json, sys, threading
+from tests.thorough import thorough_but
 met = {}
 def note(frame, event, argument):
     if event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # not the body of a class
@@ -62,7 +64,7 @@ def roads() -> dict[str, list[tuple[str, str]]]:
     }
 
 
-@pytest.mark.parametrize("road", CALLS)
+@pytest.mark.parametrize("road", thorough_but(CALLS, "`rx.capture`", "`rx.solve`", "`remat-explorer solve`"))
 def test_a_road_is_met_in_its_order(road, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path))
     code = "import remat_explorer as rx\nrx.solve(rx.linear(6), '60%')\n" + CALLS[road] + TRACE

@@ -228,7 +228,7 @@ def test_a_second_graph_file_tells_what_grows(capsys, chain, tmp_path):
 
 
 def test_a_model_is_captured_at_several_batches(capsys):
-    code, out, _ = run(capsys, "max-batch", "mlp", "--memory", "24 MB", "--time-limit", "20", "--json")
+    code, out, _ = run(capsys, "max-batch", "mlp", "--memory", "24 MB", "--time-limit", "3", "--json")
     answer = json.loads(out)
     assert code in (0, 3)
     assert answer["measured"] is True
@@ -237,7 +237,7 @@ def test_a_model_is_captured_at_several_batches(capsys):
 
 def test_the_largest_image_is_a_multiple_of_the_step(capsys, tmp_path):
     target = tmp_path / "schedule.json"
-    arguments = ("--vary", "image", "--batch", "1", "--step", "64", "--memory", "32 MB", "--time-limit", "20")
+    arguments = ("--vary", "image", "--batch", "1", "--step", "64", "--memory", "32 MB", "--time-limit", "3")
     code, out, _ = run(capsys, "max-batch", "residual_net", *arguments, "-o", str(target), "--json")
     answer = json.loads(out)
     assert code in (0, 3)

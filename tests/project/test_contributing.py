@@ -91,6 +91,7 @@ def test_commits_and_checks_are_read_by_the_same_ruff() -> None:
     assert [hook["id"] for hook in repository["hooks"]] == ["ruff-check", "ruff-format"]
 
 
+@pytest.mark.thorough  # it collects tests anew
 def test_tests_of_folders_that_need_neither_torch_nor_numba_load_neither() -> None:
     command = [sys.executable, "-c", LISTING, "--collect-only", "tests/core", "tests/explanations"]
     found = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)

@@ -26,6 +26,7 @@ from tools import strategies_table
 PAGES = [path.stem for path in sorted((ROOT / "docs").glob("*.md"))]
 SUBPARSERS = next(a for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction))
 COMMANDS: dict[str, argparse.ArgumentParser] = dict(SUBPARSERS.choices)
+SHORTER = {'"residual_net", batch=16': '"residual_net", batch=2', "time_limit=5)": "time_limit=1)"}  # in programs
 
 
 def options_of(command: str) -> set[str]:
@@ -58,6 +59,8 @@ def run(name: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
     """What the Python of a page prints, all blocks as one program."""
     names: dict[str, Any] = {"__name__": "__main__"}  # as in a notebook: generated code names a function's module
     for block in blocks(page(f"docs/{name}.md"), "python"):
+        for text, instead in SHORTER.items():
+            block = block.replace(text, instead)
         exec(block, names)
     return capsys.readouterr().out.splitlines()
 

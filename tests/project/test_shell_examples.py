@@ -50,7 +50,9 @@ NOT_RUN = {
 SHORTER = {
     "capture vgg16": "capture residual_net",
     "solve unet": "solve residual_net",
-    "capture gpt2": "capture gpt2 --batch 1 --sequence 16",
+    "capture gpt2": "capture mlp --batch 4",
+    "residual_net --batch 32": "residual_net --batch 4",
+    " --time-limit 20": " --time-limit 1",
     "checkmate-figure-6 -o": "checkmate-appendix-a -o",
     "residual_net --implementations exact": "chain --implementations exact",
     "fit llama3_8b": "fit llama3_8b --layers 1 --sequence 64 --time-limit 1",

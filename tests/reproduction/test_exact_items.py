@@ -42,6 +42,7 @@ def read(data: Path, name: str) -> Any:
     return json.loads((data / name).read_text())
 
 
+@pytest.mark.thorough  # notebook 04 races both forms, and test_optima compares them
 def test_section_4_6_has_one_optimum_in_both_forms_and_both_times_side_by_side(monkeypatch):
     monkeypatch.setitem(SECTION_4_6_SECONDS, "small", 1.0)
     rows = ITEMS["checkmate-section-4-6"].run("small").rows

@@ -15,12 +15,16 @@ from remat_explorer.plan import Plan
 from reproduction import ITEMS, PAPERS, Outcome, monet_memory_at_overhead, monet_roofline, monet_solver_time, p100
 from reproduction.checkmate_program import graph_of, least_memory, programs, registers
 from tests.reproduction.searches import search_until_found
+from tests.thorough import thorough
 
 ROOT = Path(__file__).parents[2]
 ELSEWHERE = {"checkmate-figure-1", "checkmate-figure-6", "checkmate-figure-7", "checkmate-section-4-6"}  # exact items
 ELSEWHERE |= {"checkmate-table-1", "checkmate-appendix-a"}
 ELSEWHERE |= {"monet-figure-5"}  # notebook 08 runs it, every night
 ELSEWHERE |= {"monet-figure-3", "monet-figure-4"}  # with what was measured on a P100
+
+LONG = {"checkmate-figure-3", "checkmate-table-2", "checkmate-table-2-moves-charged"}  # figure 5 sweeps them, too
+LONG |= {"monet-figure-6-by-a-roofline", "monet-figure-3-by-a-roofline", "monet-section-5"}  # as monet-table-1
 
 
 @pytest.mark.parametrize("item", ITEMS.values(), ids=lambda item: item.key)
@@ -45,7 +49,7 @@ def ran(key: str) -> tuple[Outcome, list[str]]:
         return ITEMS[key].run("small", said.append), said
 
 
-@pytest.mark.parametrize("key", [key for key in ITEMS if key not in ELSEWHERE])
+@pytest.mark.parametrize("key", [thorough(key) if key in LONG else key for key in ITEMS if key not in ELSEWHERE])
 def test_an_item_runs_in_small_settings(key):
     outcome, said = ran(key)
     assert outcome.complete

@@ -28,7 +28,7 @@ def planted(schedule: Schedule) -> Method:
 
 def test_every_method_on_a_chain_is_beside_a_proof_at_its_own_peak():
     graph = rx.linear(8)
-    verdicts = judge(graph, contenders(), [5, 7], seconds=2.0, proof_seconds=60.0)
+    verdicts = judge(graph, contenders(), [5, 7], seconds=0.5, proof_seconds=60.0)
     assert {verdict.method for verdict in verdicts} == {one.name for one in contenders()}
     found = [verdict for verdict in verdicts if verdict.peak is not None and verdict.stages]
     assert len(found) > 20

@@ -18,6 +18,16 @@ def needed(name: str) -> Any:
     return pytest.importorskip(name, reason=f"{name} is missing, which the extra 'test' brings")
 
 
+class Needed:
+    """A package that is loaded when a test asks for something of it: what is loaded slows down other tests."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(needed(self._name), name)
+
+
 class Examples(Dataset[dict[str, Any]]):
     """Words with a mask for the padding at their end, and a column that no model takes."""
 
@@ -38,7 +48,7 @@ def batch() -> dict[str, torch.Tensor]:
 
 def llama() -> Any:
     """A Llama of one block; always with the same weights."""
-    transformers = needed("transformers")
+    transformers = Needed("transformers")
     torch.manual_seed(0)
     parts = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
     made = transformers.LlamaConfig(vocab_size=90, intermediate_size=32, max_position_embeddings=32, **parts)

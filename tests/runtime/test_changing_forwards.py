@@ -23,6 +23,7 @@ from remat_explorer.errors import CaptureError, ExecutionError
 from remat_explorer.runtime import size_variants
 from tests.runtime.kinds_of_models import Made, linear, x
 from tests.runtime.step_outcomes import assert_like_plain, equal, planned, step
+from tests.thorough import thorough, thorough_but
 
 
 def counts(self: Any, x: torch.Tensor) -> torch.Tensor:
@@ -339,7 +340,10 @@ def emptied() -> Iterator[None]:
         QUEUE.get()
 
 
-@pytest.mark.parametrize("name", LEAVING)
+LEAVE = ("in a thread's local storage", "of a custom function that gives its input", "within vmap", "detached")
+
+
+@pytest.mark.parametrize("name", thorough_but(LEAVING, *LEAVE))
 def test_a_tensor_that_stays_alive_where_no_name_leads_is_refused(name):
     def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         y = self.layer(x)
@@ -352,7 +356,7 @@ def test_a_tensor_that_stays_alive_where_no_name_leads_is_refused(name):
         planned(Made(forward, layer=linear()), x())
 
 
-@pytest.mark.parametrize("choose", [lambda self, x: self.layer.weight, lambda self, x: x])
+@pytest.mark.parametrize("choose", [lambda self, x: self.layer.weight, thorough(lambda self, x: x)])
 def test_a_parameter_and_an_input_that_are_left_are_refused(choose):
     model = Made(lambda s, x: (s.layer(x), PUT(choose(s, x)))[0], layer=linear())
     with pytest.raises(CaptureError, match=r"leaves a tensor of shape \[\d, 8\] in an object outside"):
@@ -366,7 +370,12 @@ LEFT_IN_BACKWARD: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", [*LEFT_IN_BACKWARD, "register_full_backward_hook", "register_full_backward_pre_hook"])
+HOOKS = ["register_full_backward_hook", "register_full_backward_pre_hook"]
+
+
+@pytest.mark.parametrize(
+    "name", thorough_but([*LEFT_IN_BACKWARD, *HOOKS], "computed by a hook", "by a custom function", HOOKS[0])
+)
 def test_a_tensor_that_a_backward_pass_leaves_where_no_name_leads_is_refused(name):
     def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         y = self.layer(x)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from functools import cache
 from types import MethodType
 from typing import Any
 
@@ -16,10 +17,9 @@ from torch.utils.data import DataLoader, TensorDataset
 import remat_explorer as rx
 from remat_explorer.errors import CaptureError, ExecutionError
 from tests.runtime.kinds_of_models import Made
-from tests.runtime.language_model import equal_weights, needed
+from tests.runtime.language_model import Needed, equal_weights
 
-lightning = needed("lightning")
-accelerate = needed("accelerate")
+lightning, accelerate = Needed("lightning"), Needed("accelerate")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 _random = torch.Generator().manual_seed(0)
@@ -53,28 +53,36 @@ def loader() -> DataLoader[Any]:
     return DataLoader(TensorDataset(X, Y), batch_size=64)
 
 
-class Regression(lightning.LightningModule):
-    """A network that Lightning trains; its step calls the module itself, or the network in it."""
+@cache
+def regression_class() -> Any:
+    class Regression(lightning.LightningModule):
+        """A network that Lightning trains; its step calls the module itself, or the network in it."""
 
-    def __init__(self, inner: nn.Module, calls_itself: bool = True) -> None:
-        super().__init__()
-        self.network, self.calls_itself, self.losses = inner, calls_itself, []
+        def __init__(self, inner: nn.Module, calls_itself: bool = True) -> None:
+            super().__init__()
+            self.network, self.calls_itself, self.losses = inner, calls_itself, []
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.network(x)
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.network(x)
 
-    def training_step(self, batch: Any, batch_index: int) -> torch.Tensor:
-        called = self if self.calls_itself else self.network
-        loss = functional.mse_loss(called(batch[0]).float(), batch[1])
-        self.log("loss", loss)
-        self.losses.append(loss.item())
-        return loss
+        def training_step(self, batch: Any, batch_index: int) -> torch.Tensor:
+            called = self if self.calls_itself else self.network
+            loss = functional.mse_loss(called(batch[0]).float(), batch[1])
+            self.log("loss", loss)
+            self.losses.append(loss.item())
+            return loss
 
-    def validation_step(self, batch: Any, batch_index: int) -> None:
-        self.log("error", functional.mse_loss(self(batch[0]).float(), batch[1]))
+        def validation_step(self, batch: Any, batch_index: int) -> None:
+            self.log("error", functional.mse_loss(self(batch[0]).float(), batch[1]))
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(self.parameters(), lr=0.01)
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.AdamW(self.parameters(), lr=0.01)
+
+    return Regression
+
+
+def regression(inner: nn.Module, **how: Any) -> Any:
+    return regression_class()(inner, **how)
 
 
 def fit(module: Any, folder: Any, precision: Any = "32-true", **options: Any) -> Any:
@@ -91,22 +99,22 @@ def fit(module: Any, folder: Any, precision: Any = "32-true", **options: Any) ->
 
 @pytest.mark.parametrize(("whole", "precision"), [(True, "bf16-mixed"), (False, "32-true")])
 def test_lightning_ends_with_the_losses_and_weights_of_plain_training(precision, whole, untouched, tmp_path):
-    plain = Regression(network())
-    trained = planned(Regression(network())) if whole else Regression(untouched, calls_itself=False)
+    plain = regression(network())
+    trained = planned(regression(network())) if whole else regression(untouched, calls_itself=False)
     runs = [fit(one, tmp_path / str(number), precision) for number, one in enumerate((plain, trained))]
     assert plain.losses == trained.losses != []
     assert equal_weights(plain, trained)
     assert runs[0].callback_metrics == runs[1].callback_metrics
-    loaded = Regression.load_from_checkpoint(runs[1].checkpoint_callback.best_model_path, inner=network())
+    loaded = regression_class().load_from_checkpoint(runs[1].checkpoint_callback.best_model_path, inner=network())
     assert equal_weights(plain, loaded)
 
 
 def test_a_training_step_that_does_not_call_the_module_and_inputs_that_are_none_of_forward_are_refused(tmp_path):
-    trained = planned(Regression(network(), calls_itself=False))
+    trained = planned(regression(network(), calls_itself=False))
     with pytest.raises(ExecutionError, match=r"training_step of Regression does not call .* Write self\(x\) in it"):
         fit(trained, tmp_path)
     with pytest.raises(CaptureError, match=r"forward takes \(x.*\).* give what training_step passes to self"):
-        rx.rematerialize(Regression(network()), ((X, Y), 0), budget="85%")
+        rx.rematerialize(regression(network()), ((X, Y), 0), budget="85%")
 
 
 def accelerated(model: nn.Module, precision: str) -> tuple[list[float], Any]:

@@ -345,14 +345,6 @@ def test_a_model_that_plain_pytorch_cannot_run_is_explained():
         rx.measure(solution_of(random_schedule(rx.capture(model, args), 0)), model, args, device="cpu")
 
 
-def test_control_flow_that_changes_between_captures_is_refused():
-    turns = iter(range(100))
-    model = Made(lambda s, x: s.layer(x).sin() if next(turns) // 2 % 2 else s.layer(x), layer=linear())
-    graph = rx.capture(model, (x(),))
-    with pytest.raises(ExecutionError, match="capture the model again"):
-        rx.measure(solution_of(random_schedule(graph, 0)), model, (x(),), device="cpu")
-
-
 @pytest.mark.parametrize("enabled", [False, True], ids=["nobody records", "somebody records"])
 def test_a_recording_is_begun_and_ended_only_where_there_is_none(
     enabled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

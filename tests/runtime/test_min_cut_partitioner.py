@@ -22,7 +22,7 @@ from remat_explorer.plan import Plan
 from remat_explorer.runtime.min_cut_partitioner import BUDGETS, SOLVERS, aten, operators_of, pytorch_budget_candidates
 from remat_explorer.runtime.peers import pytorch_budget_plan, schedule_of
 from remat_explorer.schedule import Schedule
-from tests.thorough import thorough_but
+from tests.thorough import thorough, thorough_but
 
 WHOLE = CaptureOptions(contract=False, split_convolution_backward=False)
 
@@ -61,7 +61,7 @@ def test_what_runs_again_is_what_torch_runs_again_in_the_model_that_the_graph_is
     assert (len(recomputed(expected)) > 0) == (budget < 1)
 
 
-@pytest.mark.parametrize("name", ["captured/vgg16", "captured/unet", "graphs/keras_VGG16"])
+@pytest.mark.parametrize("name", [thorough("captured/vgg16"), "captured/unet", "graphs/keras_VGG16"])
 def test_every_schedule_passes_the_checker_and_keeps_less_for_less_budget(data, name):
     graph = Graph.load(str(data / f"{name}.json"))
     schedules = [one.schedule for one in pytorch_budget_candidates(graph, knapsack="dp")]

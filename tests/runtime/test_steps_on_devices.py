@@ -22,6 +22,7 @@ from remat_explorer.runtime.random_state import generator_state, set_generator_s
 from tests.capture.cuda_stand_in import GPU, SEGMENT, gpu
 from tests.runtime.kinds_of_models import Made
 from tests.runtime.step_outcomes import Operators
+from tests.thorough import thorough
 
 aten = torch.ops.aten
 WAITING = (
@@ -74,7 +75,7 @@ def on_a_device(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return transfers
 
 
-@pytest.mark.parametrize("name", ["transformer", "residual net"])
+@pytest.mark.parametrize("name", [thorough("transformer"), "residual net"])
 def test_a_step_waits_for_nothing(name):
     model, args = made(name)
     trained: Any = rx.rematerialize(model, args, budget="smallest", time_limit=1)

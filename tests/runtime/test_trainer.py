@@ -12,13 +12,11 @@ import torch
 
 import remat_explorer as rx
 from remat_explorer.runtime.peers import policy_loader
-from tests.runtime.language_model import Examples, batch, equal_weights, llama, needed
+from tests.runtime.language_model import Examples, Needed, batch, equal_weights, llama
 from tests.runtime.policies.test_policy import by_hand
 from tests.thorough import thorough_but
 
-transformers = needed("transformers")
-needed("accelerate")
-peft = needed("peft")
+transformers, peft = Needed("transformers"), Needed("peft")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 

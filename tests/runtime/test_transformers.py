@@ -16,11 +16,12 @@ from remat_explorer.plan import Plan
 from remat_explorer.runtime.forward_backward import ForwardBackward
 from remat_explorer.runtime.training_run import train
 from tests.runtime.exactness import CPU
+from tests.runtime.language_model import Needed
 from tests.runtime.random_schedules import random_schedule
 from tests.runtime.step_outcomes import assert_same, step_of
 from tests.thorough import thorough_but
 
-transformers = pytest.importorskip("transformers", reason="transformers is an optional extra")
+transformers = Needed("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")
 WORDS = torch.randint(3, 80, (2, 24), generator=torch.Generator().manual_seed(0))
 EVERY_WORD = torch.ones_like(WORDS)
@@ -96,16 +97,16 @@ def bart(**changes: Any) -> Case:
 
 CASES: dict[str, Callable[[], Case]] = {
     "llama with every word": lambda: long_decoder("Llama"),
-    "gemma 3": lambda: decoder("Gemma3", configuration="TextConfig", head_dim=8, sliding_window=4, num_hidden_layers=2),
     "mixtral": lambda: decoder("Mixtral", **EXPERTS),
-    "deberta": deberta,
     "bart": bart,
     "wav2vec 2": speech,
     "segformer": segformer,
-    "llava": llava,
 }
 QUICK = tuple(CASES)
 CASES |= {  # whose parts others have
+    "gemma 3": lambda: decoder("Gemma3", configuration="TextConfig", head_dim=8, sliding_window=4, num_hidden_layers=2),
+    "deberta": deberta,
+    "llava": llava,
     "llama with padding": lambda: decoder("Llama", PADDED),
     "qwen 3": lambda: long_decoder("Qwen3"),
     "phi 3": lambda: decoder("Phi3"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from remat_explorer.graph import Graph
-from tests.search_fixtures import compiled_search  # noqa: F401
+from tests.search_fixtures import compiled_search, fitting_worker  # noqa: F401
 from tests.solvers import random_graphs
 from tests.solvers.helpers import simple_graph
 

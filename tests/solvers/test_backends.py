@@ -7,16 +7,13 @@ import sys
 from typing import Any
 
 import mip
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.solvers import checkpoint_all_peak, minimum_budget, relax, solve
-from remat_explorer.solvers.milp import Milp, WaitingRows, add_rows
+from remat_explorer.solvers.milp import Milp
 from tests.thorough import thorough_but
 
 INSTALLED = ("highs", "cbc")
@@ -81,13 +78,6 @@ def test_a_library_or_a_licence_that_does_not_fit_is_told_apart_from_a_missing_o
 
 
 @pytest.mark.parametrize("solver", INSTALLED)
-def test_solves_with_different_numbers_of_threads_follow_each_other(solver):
-    chosen = (1, 2, 1, 3)
-    costs = [solve(linear(4), "60%", "checkmate-ilp", solver=solver, threads=threads).cost for threads in chosen]
-    assert costs == [15.0] * len(chosen)
-
-
-@pytest.mark.parametrize("solver", INSTALLED)
 def test_a_solved_relaxation_becomes_the_integer_program_with_its_continuous_columns_left_so(solver):
     problem = Milp(solver, relaxed=True)
     x = problem.column(cost=-1, integer=True)
@@ -102,8 +92,6 @@ def test_a_solved_relaxation_becomes_the_integer_program_with_its_continuous_col
 
 
 COLUMNS = 4
-ENTRY = st.tuples(st.integers(0, COLUMNS - 1), st.integers(-3, 3))
-ROW = st.tuples(st.lists(ENTRY, max_size=6), st.sampled_from("<>="), st.integers(-4, 4))
 
 
 def model_of(solver_name: str) -> Any:
@@ -112,36 +100,6 @@ def model_of(solver_name: str) -> Any:
     for _ in range(COLUMNS):
         model.add_var(lb=0, ub=1)
     return model
-
-
-@given(st.lists(ROW, max_size=6))
-def test_rows_are_what_python_mip_adds_one_by_one(drawn):
-    rows = WaitingRows()
-    for entries, sense, right in drawn:
-        rows.add([column for column, _ in entries], [float(weight) for _, weight in entries], sense, float(right))
-    short, long = model_of("HIGHS"), model_of("CBC")  # the handle of CBC has no short way
-    added = [add_rows(mip, model, rows) for model in (short, long)]
-    assert np.array_equal(added[0][0], added[1][0])
-    assert added[0][1] == added[1][1]
-    assert short.solver.num_rows() == long.solver.num_rows() == len(added[0][0])
-    for k in range(len(added[0][0])):
-        found = [model.solver.constr_get_expr(mip.Constr(model, k)) for model in (short, long)]
-        weights = [{variable.idx: weight for variable, weight in each.expr.items()} for each in found]
-        assert weights[0] == weights[1]
-        assert (found[0].sense, found[0].const) == (found[1].sense, found[1].const)
-
-
-@pytest.mark.parametrize("solver", INSTALLED)
-def test_a_right_hand_side_changes_in_place(solver):
-    problem = Milp(solver, relaxed=True)
-    x, y = problem.column(cost=-1), problem.column(cost=-1)
-    nothing = problem.row([], [], "<", 5)
-    limit = problem.row([x, y], [1, 1], "<", 1.5)
-    assert problem.solve().objective == pytest.approx(-1.5)
-    problem.set_right(limit, 0.5)
-    problem.set_right(nothing, 4)
-    assert (problem.right(limit), problem.right(nothing)) == (0.5, 4)
-    assert problem.solve().objective == pytest.approx(-0.5)
 
 
 @pytest.mark.parametrize(("sense", "right"), [("<", -1), (">", 1), ("=", 1)])

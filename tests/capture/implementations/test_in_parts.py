@@ -23,6 +23,7 @@ from tests.capture.implementations import nets
 from tests.capture.implementations.nets import ROADS, Net, Runner, measured, plan_by, preferring, ways_of
 from tests.capture.implementations.numerics import random, relative, workspace
 from tests.runtime.kinds_of_models import Made
+from tests.thorough import thorough_but
 
 WIDTH, HIDDEN, TOKENS = 16, 96, (4, 40)
 WAYS = [f"of the perceptron, in {parts} parts" for parts in PARTS]
@@ -57,7 +58,7 @@ def net(block: str, dtype: torch.dtype = torch.float32) -> Net:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("block", thorough_but(BLOCKS, "gelu", "swiglu"))
 def test_hidden_features_are_left_out_and_the_peak_is_the_predicted_one(block, way):
     model, args = net(block)
     program = trace(model, args, options=CaptureOptions(implementations=("chunks",)))

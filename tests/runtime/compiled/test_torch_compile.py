@@ -129,6 +129,7 @@ def test_the_bound_that_is_shown_is_for_the_budget_that_was_asked_for():
 
 
 @needs_a_compiler
+@pytest.mark.thorough  # it compiles C++; other backends show budget and gradients
 @inductor_config.patch(fallback_random=True)  # random numbers as without a compiler
 def test_inductor_keeps_to_the_budget_with_equal_gradients():
     def classes(self: Any, x: torch.Tensor) -> torch.Tensor:

@@ -396,6 +396,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.thorough  # test_fully_sharded has two processes, too
 def test_two_processes_with_fully_shard_train_as_without_it_by_the_printed_loader(tmp_path):
     torch.manual_seed(0)
     graph = rx.capture(SmallTransformer(dropout=0.1), ARGS, contract=False)

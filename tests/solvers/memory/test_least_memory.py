@@ -19,11 +19,9 @@ from remat_explorer.solvers import checkpoint_all_peak, memory_at_overhead, mini
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.condensed import largest_operation
 from remat_explorer.solvers.memory.minimum_budget import fall_back_on_smallest, smallest_known
-from remat_explorer.solvers.memory_at_overhead.memory_descent import MemoryDescent
 from remat_explorer.solvers.memory_at_overhead.memory_search import MemorySearch
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, Tables
 from remat_explorer.solvers.monet.relaxation_with_choices import LeastMemory
-from remat_explorer.solvers.monet.selections import default_selection
 from remat_explorer.solvers.solution import Solution
 from tests.solvers.exhaustive import frontier_optimum, least_peak
 from tests.solvers.helpers import present, simple_graph
@@ -177,14 +175,6 @@ def test_every_function_that_takes_a_budget_takes_the_smallest():
         rx.solve(graph, "tiny")
 
 
-def test_a_budget_between_the_bound_and_the_known_schedule_points_to_the_smallest(unet):
-    smallest = minimum_budget(unet, 0.0)
-    assert smallest.lower_bound < smallest.known_feasible
-    text = smallest.explain_unknown("optimal", smallest.known_feasible - 1)
-    assert f"({smallest.known_feasible} bytes)" in text
-    assert '"smallest"' in text
-
-
 def least_budget(graph: rx.Graph, limit: float) -> int:
     return least_peak(graph, checkpoint_all_peak(graph), limit, splits=1)
 
@@ -231,14 +221,6 @@ def test_what_the_relaxation_would_choose_within_a_budget_leads_to_the_optimum()
     assert search.peak < memory_at_overhead(graph, 0.06, "optimal", threads=1).peak
 
 
-def test_plain_checkmate_runs_default_implementations():
-    graph = choice_graph(3)
-    plain, joint = (memory_at_overhead(graph, 0.3, strategy, threads=1) for strategy in ("optimal", "monet"))
-    assert plain.schedule.R.max() == 1
-    assert plain.peak == least_budget(default_selection(graph).graph, 1.3 * graph.total_cost)
-    assert joint.peak <= plain.peak
-
-
 def test_on_a_captured_network_better_schedules_are_told_and_the_last_is_returned(residual):
     eager, told = checkpoint_all_peak(residual), []
 
@@ -255,24 +237,6 @@ def test_on_a_captured_network_better_schedules_are_told_and_the_last_is_returne
     assert check_schedule(joint.schedule, joint.peak).cost <= joint.cost_limit * (1 + 1e-9)
 
 
-def test_the_first_thing_tried_is_default_implementations(residual):
-    limit = 1.1 * residual.total_cost
-    alone = MemoryDescent(default_selection(residual), limit)
-    alone.bisect(lambda: False)
-    told: list[tuple[str, int]] = []
-    begun: list[bool] = []
-
-    def tell(progress):
-        told.append((progress.doing, progress.peak))
-        begun.append("moments" in progress.doing)
-
-    search = MemorySearch(residual, limit, Limits(20, threads=1, report=tell, cancelled=lambda: any(begun)))
-    search.run()
-    assert told[0][0] == "planning with the default implementations"
-    assert search.peak <= alone.peak
-    assert check_schedule(search.best, search.peak).cost <= limit * (1 + 1e-9)
-
-
 def test_another_graph_may_say_what_eager_execution_takes_and_bad_arguments_are_quoted():
     graph, eager = rx.linear(4), rx.linear(8)
     found = memory_at_overhead(graph, 0.0, eager=eager)
@@ -286,11 +250,3 @@ def test_another_graph_may_say_what_eager_execution_takes_and_bad_arguments_are_
         memory_at_overhead(graph, strategy="griewank")
     cancelled = memory_at_overhead(rx.linear(30), 0.2, cancelled=lambda: True)
     assert cancelled.peak == checkpoint_all_peak(rx.linear(30)) > cancelled.lower_bound
-
-
-def test_the_result_says_its_numbers():
-    found = memory_at_overhead(rx.linear(8), 0.53)
-    assert str(found).startswith("monet: 40.0 % of eager's 10 B at overhead +53.0 %, at least 40.0 % proven")
-    document = found.to_document()
-    assert document["peak"] == document["lower_bound"] == 4
-    assert document["gap"] == 0

@@ -11,7 +11,6 @@ import pytest
 import remat_explorer.solvers.methods.griewank as binomial_schedule_module
 import remat_explorer.solvers.search.local_search as walks_module
 from remat_explorer.checker import check_schedule
-from remat_explorer.claims import Status
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
@@ -34,7 +33,6 @@ from remat_explorer.solvers.search.planner import first_within, guided_schedule,
 from tests.solvers.drawn_graphs import chains, drawn, heterogeneous_chain, problems, training_graphs
 from tests.solvers.exhaustive import frontier_optimum
 from tests.solvers.helpers import present
-from tests.thorough import thorough
 
 
 @cache
@@ -120,12 +118,6 @@ def test_it_is_never_above_an_optimum_that_computes_each_operation_as_often_as_i
     graph, budget = problem
     bound = binomial_bound(Condensed.of(graph), budget)
     assert graph.total_cost <= bound <= frontier_optimum(graph, budget, splits=None) + 1e-9
-
-
-@pytest.mark.parametrize(("layers", "budget", "cost"), [(32, 6, 111), (300, 12, 1141), thorough(1000, 22, 3751)])
-def test_long_unit_chains_are_proven(layers, budget, cost):
-    solution = solve(linear(layers), budget)
-    assert (solution.status, solution.cost, solution.lower_bound) == (Status.OPTIMAL, cost, cost)
 
 
 def test_on_unit_chains_it_is_the_optimum_of_all_schedules(reference):

@@ -15,7 +15,6 @@ from remat_explorer.plan import Plan
 from remat_explorer.solvers import checkpoint_all_peak, relax, solve
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.condensed import Condensed, largest_operation
-from remat_explorer.solvers.methods.checkmate_approx import thresholds
 from remat_explorer.solvers.methods.dtr import HEURISTICS, THRASHING, Neighbours, schedule_of_trace, simulate
 from remat_explorer.solvers.methods.two_phase_rounding import (
     draw_samples,
@@ -46,20 +45,6 @@ def test_the_paper_s_rule_on_an_example_worked_by_hand():
     assert schedule.cost == 7
 
 
-def test_another_threshold_keeps_other_values():
-    """Above 0.3, v0 stays in stage 2 and v1 to the end of its use; stage 3 has to compute v0 for stage 4."""
-    R = round_deterministically(Condensed.of(linear(2)), DEGREES, 0.3).R.astype(int)
-    assert (R - np.eye(5, dtype=int)).nonzero() == (np.array([3]), np.array([0]))
-    noisy = np.where(DEGREES == 0.5, 0.5 + 1e-9, DEGREES)  # a solver's tolerance decides nothing
-    one, other = (round_deterministically(Condensed.of(linear(2)), degrees).R for degrees in (noisy, DEGREES))
-    assert (one == other).all()
-
-
-@pytest.mark.parametrize(("epsilon", "expected"), [(0.0, 130), (0.1, 120), (0.5, 80)])
-def test_the_allowance_is_a_share_of_what_a_schedule_decides_about(epsilon, expected):
-    assert reduced_budget(replace(linear(2), resident_bytes=30), 130, epsilon) == expected
-
-
 BUDGET = 6
 
 
@@ -87,12 +72,6 @@ def test_the_answer_is_the_cheapest_draw_within_the_budget(relaxed):
     assert (cloud.peak > BUDGET).any()  # the cloud shows those, too
     solution = solve(relaxed.graph, BUDGET, "checkmate-approx-random", samples=200, seed=5, epsilon=0.1)
     assert solution.cost == cloud.cost[cloud.peak <= BUDGET].min()
-
-
-def test_hardly_any_naive_draw_is_a_schedule(relaxed):
-    exhibit = naive_rounding(relaxed, BUDGET, samples=2000)
-    assert exhibit.samples == 2000
-    assert exhibit.feasible <= exhibit.correct < 20
 
 
 def test_naive_rounding_of_an_integral_point_is_that_point(relaxed):
@@ -206,7 +185,3 @@ def test_a_residual_network_at_half_of_its_memory(heuristic, captured):
     least, most = largest_operation(graph)[1], checkpoint_all_peak(graph)
     solution = solve(graph, (least + most) // 2, "dtr", heuristic=heuristic)
     assert 1 < present(solution.overhead) < 1.2
-
-
-def test_thresholds_are_the_degrees_below_1_from_keeping_most_on():
-    assert thresholds(np.array([[0.3, 1.0], [0.7, 0.3]])) == [0.0, 0.3, 0.7]

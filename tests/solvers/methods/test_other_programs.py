@@ -24,7 +24,6 @@ from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.methods import moccasin
 from remat_explorer.solvers.methods.checkmate_ilp import LARGEST_UNPARTITIONED
 from remat_explorer.solvers.methods.moccasin import CpSatProcess, Outcome
-from remat_explorer.solvers.relaxation import Relaxation
 from remat_explorer.solvers.solution import Solution
 from tests.solvers.exhaustive import frontier_optimum, unpartitioned_optimum
 from tests.solvers.helpers import present, simple_graph
@@ -66,13 +65,6 @@ def test_two_parts_of_a_stage_can_be_cheaper_and_more_parts_need_not_be():
     assert frontier_optimum(graph, 6) > frontier_optimum(graph, 6, splits=2) == frontier_optimum(graph, 6, splits=None)
 
 
-def test_on_a_chain_splitting_changes_nothing_but_the_number_of_rows():
-    for splits, rows in ((1, 9), (2, 18)):
-        solution = solve(linear(4), 3, "checkmate-ilp", splits=splits)
-        schedule = present(solution.schedule)
-        assert (solution.cost, schedule.stages, schedule.is_frontier_advancing) == (15, rows, splits == 1)
-
-
 def test_a_split_schedule_is_checked_saved_planned_and_drawn_like_any_other(tmp_path):
     graph = one_source()
     solution = solve(graph, 5, "checkmate-ilp", splits=2)
@@ -87,17 +79,6 @@ def test_a_split_schedule_is_checked_saved_planned_and_drawn_like_any_other(tmp_
         figure: Any = draw(schedule)
         assert np.shape(figure.data[0].z) == (2 * graph.n, graph.n)
     assert memory_timeline(plan).data
-
-
-def test_relaxations_of_split_stages_are_bounds_and_show_their_rows():
-    graph = one_source(keepsake=True)
-    relaxed = Relaxation.of(graph, 6, splits=2)
-    assert relaxed.bound == relax(graph, 6, splits=2) <= frontier_optimum(graph, 6, splits=2) + 1e-6
-    R, S = present(relaxed.R), present(relaxed.S)
-    assert (R.shape, S.shape) == ((2 * graph.n, graph.n), (2 * graph.n, len(graph.values)))
-    assert (R * graph.costs).sum() == pytest.approx(relaxed.bound)
-    with pytest.raises(SolverError, match="the formulation 'optimal' does not split stages"):
-        relax(graph, 6, "optimal", splits=2)
 
 
 STRATEGY = "checkmate-unpartitioned"
@@ -127,15 +108,6 @@ def test_a_graph_that_is_too_large_is_refused_with_its_size_and_a_way_out():
         SolverError, match=f"'linear{layers}' has {2 * layers + 1} operations.*at most 25.*use 'optimal'"
     ):
         solve(linear(layers), 5, STRATEGY)
-
-
-def test_its_relaxation_shows_how_little_of_each_operation_it_computes():
-    relaxed = Relaxation.of(linear(8), 4, STRATEGY)
-    assert relaxed.bound == pytest.approx(1.2061068702290072)
-    S = present(relaxed.S)
-    assert present(relaxed.R).sum() == pytest.approx(relaxed.bound)
-    assert 0 <= S.min() <= S.max() <= 1
-    assert not S[0].any()
 
 
 ENOUGH = 4  # runs of an operation, unless a test says so
@@ -180,16 +152,6 @@ def test_its_optimum_is_ours_where_no_operation_has_to_run_more_often(process, m
         assert bound == pytest.approx(cost)
         most = max(np.bincount([k for _, k, _ in ours.schedule.sequence]))
         assert cost == pytest.approx(ours.cost) if most <= ENOUGH else cost >= ours.cost
-
-
-def test_its_variables_grow_with_the_operations_and_not_with_their_square(process):
-    counts = []
-    for layers in (50, 100):
-        found, limits = Incumbent(Limits()), Limits(time_limit=30)
-        outcome = process.solve(Condensed.of(linear(layers)), 2 * layers, 2, limits, found)
-        counts.append((outcome.integers / (2 * layers + 1), outcome.booleans / (2 * layers + 1)))
-    assert counts[0] == pytest.approx((5, 7), abs=0.2)
-    assert np.ptp(counts, axis=0) == pytest.approx([0, 0], abs=0.2)
 
 
 def test_a_bound_of_its_own_problem_is_none_of_all_schedules():

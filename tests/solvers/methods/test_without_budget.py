@@ -109,12 +109,6 @@ def test_a_value_that_an_option_cannot_have_is_quoted(strategy, option):
         assert re.search("expected|give a whole number|knows 'eq', 'full', 'local'", str(refused.value))
 
 
-@pytest.mark.parametrize("strategy", ["optimal", "checkpoint-all", "checkmate-unpartitioned"])
-def test_an_option_that_a_strategy_does_not_have_is_named(strategy):
-    with pytest.raises(SolverError, match=f"'{strategy}' has no option 'splits'"):
-        solve(linear(2), 4, strategy, splits=2)
-
-
 METHODS = {
     "checkpoint_last_node": ("checkpoint-last",),
     "chen_sqrtn": ("chen-sqrt-n", "ap-sqrt-n", "linearized-sqrt-n"),
@@ -231,14 +225,6 @@ def test_the_values_of_the_knob_cover_what_the_method_tries_by_itself(strategy):
     costs = [found.schedule.cost for found in candidates_of(strategy, graph)]
     single = [solve(graph, 100, strategy, segment_bytes=value).cost for value in knob.values(graph)]
     assert set(single) == set(costs)
-
-
-def test_a_segment_size_chooses_one_schedule_and_no_other_option_is_taken():
-    free, chosen = solve(linear(8), 10, "ap-greedy"), solve(linear(8), 10, "ap-greedy", segment_bytes=3)
-    assert (free.cost, chosen.cost) == (17.0, 23.0)
-    assert [solve(linear(1), 10, strategy).cost for strategy in ON_CHAINS] == [3.0, 3.0, 3.0]
-    with pytest.raises(SolverError, match="'ap-greedy' has no option 'slots'; its options: segment_bytes"):
-        solve(linear(8), 10, "ap-greedy", slots=2)
 
 
 @drawn(st.tuples(training_graphs(), st.randoms(use_true_random=False)))

@@ -21,10 +21,10 @@ from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, Tables, allowed_codes
 from remat_explorer.solvers.monet.joint_problem import JointProblem
 from remat_explorer.solvers.monet.relaxation_with_choices import RelaxationWithChoices
-from remat_explorer.solvers.monet.selections import default_selection, fastest_selection, make_consistent, restricted_to
+from remat_explorer.solvers.monet.selections import default_selection, make_consistent, restricted_to
 from remat_explorer.solvers.monet.windows import switch_runs
 from tests.solvers.helpers import present
-from tests.solvers.monet.choice_graphs import monet_chain, normalized_chain, random_graph
+from tests.solvers.monet.choice_graphs import normalized_chain, random_graph
 from tests.thorough import thorough_but
 
 WAYS = (
@@ -119,25 +119,6 @@ def test_any_choice_is_made_consistent_and_lifted_schedules_run_the_chosen_imple
         assert check_schedule(lifted).cost == pytest.approx(selection.graph.total_cost)
         for k, code in consistent.items():
             assert lifted.R[graph.first_stage[k], k] == code
-
-
-def test_the_fastest_selection_reads_and_writes_the_same():
-    graph = monet_chain(5, "both")
-    assert fastest_selection(graph).codes == default_selection(graph).codes  # the others read something else
-    seeds = [seed for seed in range(20) if any("fast" in str(node) for node in random_graph(seed).operations)]
-    graph = random_graph(seeds[0])
-    fast, plain = fastest_selection(graph).graph, default_selection(graph).graph
-    assert fast.total_cost < plain.total_cost
-    assert [node.default.inputs for node in fast.operations] == [node.default.inputs for node in plain.operations]
-
-
-def test_what_is_not_there_cannot_be_chosen(residual):
-    with pytest.raises(SolverError, match="no implementation 7"):
-        restricted_to(residual, {2: 7})
-    choice = dict([coded(residual, "from places")])
-    with pytest.raises(SolverError, match="does not write"):
-        restricted_to(residual, choice)
-    assert restricted_to(residual, make_consistent(residual, choice)).graph.n == residual.stages
 
 
 def normalized() -> Graph:

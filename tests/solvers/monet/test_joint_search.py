@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from remat_explorer.claims import Status
-from remat_explorer.errors import SolverError, UnknownNameError
+from remat_explorer.errors import UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers import SolveJob, Sweep, checkpoint_all_peak, solve, sweep
+from remat_explorer.solvers import Sweep, checkpoint_all_peak, solve, sweep
 from remat_explorer.solvers.anytime.monet import JointSearch, improve_monet
 from remat_explorer.solvers.base import Answer, Limits, Progress
 from remat_explorer.solvers.condensed import Condensed
@@ -28,7 +28,7 @@ from remat_explorer.solvers.search.planner import plan_schedule
 from remat_explorer.solvers.sweeps.sweep_points import SweepPoints
 from reproduction.p100 import p100_graph
 from tests.solvers.exhaustive import frontier_optimum
-from tests.solvers.helpers import present, until
+from tests.solvers.helpers import present
 from tests.solvers.monet.choice_graphs import MIB, anywhere, in_place_only, monet_chain, overwriting, random_graph
 from tests.thorough import thorough_but
 
@@ -144,11 +144,6 @@ def test_what_no_implementation_fits_into_is_infeasible(strategy):
     assert solve(monet_chain(4, "both"), 2 * MIB, strategy).status is Status.INFEASIBLE
 
 
-def test_local_memory_is_bounded_from_one_side():
-    with pytest.raises(SolverError, match="'middle'"):
-        solve(monet_chain(4, "both"), 3 * MIB, "monet-paper", local_memory="middle")
-
-
 class Joint(JointSearch):
     """The search of the joint problem, which does not take the road of the plain one."""
 
@@ -169,13 +164,6 @@ def test_with_one_implementation_each_monet_has_the_optima_of_the_reference_by_e
         assert (monet.status, monet.cost, monet.lower_bound) == (Status.OPTIMAL, optimum, optimum), graph.name
         answer = Joint(graph, budget, Limits(60, threads=2)).run()
         assert (present(answer.schedule).cost, answer.lower_bound) == pytest.approx((optimum, optimum)), graph.name
-
-
-def test_a_captured_network_without_choices_has_the_same_cost_and_bound(captured):
-    graph = captured("vgg16")
-    optimal, monet = (solve(graph, "70%", strategy) for strategy in ("optimal", "monet"))
-    assert optimal.status == monet.status == Status.OPTIMAL
-    assert (monet.cost, monet.lower_bound) == pytest.approx((optimal.cost, optimal.lower_bound), rel=1e-6)
 
 
 @pytest.mark.parametrize("share", thorough_but([0.9, 0.8], 0.9))
@@ -228,16 +216,6 @@ def test_everything_fits_into_a_large_budget_in_the_cheapest_implementations(res
     assert solution.status is Status.OPTIMAL
     assert present(solution.schedule).recomputations == 0
     assert present(solution.schedule).overhead <= 1 + 1e-9
-
-
-def test_a_job_solves_it_too(residual):
-    budget = int(0.9 * checkpoint_all_peak(residual))
-    job = SolveJob.start(residual, budget, "monet", time_limit=600, implementations="exact")
-    assert until(lambda: job.done or any(progress.schedule for progress in job.poll()))
-    job.cancel()
-    sequence = present(job.solution().schedule).sequence
-    ways = [residual.operations[k].implementations[code - 1] for _, k, code in sequence]
-    assert not any(way.tolerance for way in ways)
 
 
 @pytest.mark.parametrize("seed", thorough_but(range(6), 0))
@@ -337,18 +315,6 @@ def test_choosing_again_finds_the_choice_that_goes_with_a_schedule(vgg16, smalle
     assert again.cost < 1.75
     assert again.violation() is None
     assert Plan.of(again).peak <= BUDGET
-
-
-@pytest.mark.thorough
-def test_windows_find_what_gurobi_found_on_vgg16(vgg16, smallest_choice):
-    windows, limits = WindowSearch(vgg16, BUDGET), Limits(3600)
-    schedule = windows.choose_again(smallest_choice, limits)
-    for _ in range(120):  # windows, which are counted in nodes and not in seconds
-        if schedule.cost <= 1.49129 * 1.002:
-            break
-        schedule = windows.advance(schedule, limits)
-    assert schedule.cost <= 1.49129 * 1.002
-    assert Plan.of(schedule).peak <= BUDGET
 
 
 def test_other_budgets_choose_otherwise(residual):

@@ -204,13 +204,6 @@ def test_the_bound_is_never_above_the_optimum_however_little_work_is_allowed(see
     assert unproven > 0 or optimum == graph.total_cost
 
 
-def test_a_limit_at_the_optimum_is_confirmed_and_one_above_it_undercut():
-    chain = linear(8)
-    assert search_exactly(Condensed.of(chain), 4, limit=26) == Exact(None, 26, True)
-    found = checked(chain, 4, limit=26.5)
-    assert (present(found.schedule).cost, found.bound, found.proven) == (26, 26, True)
-
-
 def test_more_groups_than_a_word_has_bits_are_searched():
     chain = linear(40)
     peak = checkpoint_all_peak(chain)
