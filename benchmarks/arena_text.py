@@ -76,16 +76,17 @@ def enough_text(verdicts: Sequence[Verdict]) -> str:
 
 def worst_table(verdicts: Sequence[Verdict]) -> str:
     """Each method with the budgets that it keeps and the row in which it loses most."""
-    rows = [("method", "budgets kept", "lost at worst, %", "above the bound, at most, %", "worst case")]
+    rows = [("method", "budgets kept", "lost at worst, % (at most)", "where")]
     for method in dict.fromkeys(v.method for v in verdicts):
         own = [v for v in verdicts if v.method == method]
         kept, top = f"{sum(bool(v.kept) for v in own)} of {len(own)}", worst(own)
         if top is None or top.at_least is None or top.peak is None:
-            rows.append((f"`{method}`", kept, "", "", ""))
+            rows.append((f"`{method}`", kept, "", ""))
             continue
-        at_most = "" if top.at_most is None else f"{100 * top.at_most:.1f}"
+        lost = f"{100 * top.at_least:.1f}"
+        at_most = lost if top.at_most is None else f"{100 * top.at_most:.1f}"
         there = f"{top.graph}, {format_bytes(top.peak)} of {format_bytes(top.budget)}"
-        rows.append((f"`{method}`", kept, f"{100 * top.at_least:.1f}", at_most, there))
+        rows.append((f"`{method}`", kept, lost if lost == at_most else f"{lost} ({at_most})", there))
     return narrow_table(rows[0], rows[1:])
 
 

@@ -36,11 +36,12 @@ def shortened(words: str, limit: int = 220) -> str:
 
 
 def rows_table(columns: tuple[Column, ...], entries: list[dict[str, Any]]) -> str:
-    """A table of entries; a sentence where there is none."""
+    """A table of entries, without empty columns; a sentence where there is no entry."""
     if not entries:
         return "No such row was measured."
-    rows = [[column.text(entry).replace("|", "/") for column in columns] for entry in entries]
-    return narrow_table([column.title for column in columns], rows)
+    filled = [column for column in columns if any(column.text(entry) for entry in entries)]
+    rows = [[column.text(entry).replace("|", "/") for column in filled] for entry in entries]
+    return narrow_table([column.title for column in filled], rows)
 
 
 def of_bytes(*path: str) -> Callable[[Entry], Any]:

@@ -55,7 +55,7 @@ def told(rows: Rows) -> float | None:
     return float(np.mean(right)) if right else None
 
 
-def by_type_rows(found: Mapping[str, Mapping[str, Any]], most: int = 25) -> list[dict[str, Any]]:
+def by_type_rows(found: Mapping[str, Mapping[str, Any]], most: int = 13) -> list[dict[str, Any]]:
     """The types of operations that take the most time in all models, in default implementations."""
     sums: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
     for entry in found.values():
