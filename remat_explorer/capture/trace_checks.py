@@ -349,8 +349,8 @@ def _differs(first: Any, second: Any) -> CaptureError:
     return CaptureError(
         f"forward {met}, although they begin alike: it reads a clock, an iterator, a random generator or a counter "
         "that no name leads to, and a plan would repeat in every step what was read during the capture. Pass it as an "
-        "input, keep it in a buffer, or draw with torch.rand; an iterator has moved on by this try, so make it anew. Where "
-        "it is a cache that the first pass fills, as functools.lru_cache does, run the model once before"
+        "input, keep it in a buffer, or draw with torch.rand; an iterator has moved on by this try, so make it anew. "
+        "Where it is a cache that the first pass fills, as functools.lru_cache does, run the model once before"
     )
 
 
