@@ -108,6 +108,7 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
             threads.refuse()
             step.refuse_changes_of_backward()
         except Exception as error:  # whatever a person's model does while it is traced
+            leaks.clear_caches()
             if not isinstance(error, CaptureError) or passes.has_refused:
                 random_sources.refuse(step.model, error)
             threads.refuse(error)

@@ -17,7 +17,6 @@ from torch.utils import _pytree as pytree
 from remat_explorer.cancellation import raise_if_cancelled
 from remat_explorer.capture.cuda_operators import FUSED_CELLS
 from remat_explorer.capture.fake_tensors import RECURRENT_LAYERS, traced_kernel
-from remat_explorer.capture.trace_errors import operator_over_functions
 from remat_explorer.errors import CaptureError
 
 Fakes = dict[Node, Any]
@@ -102,7 +101,7 @@ def propagate(module: GraphModule, real: Mapping[Node, torch.Tensor] | None = No
             elif node.op == "get_attr":
                 values[node] = getattr(module, str(node.target))
                 if isinstance(values[node], GraphModule):
-                    raise operator_over_functions(*(str(user.target) for user in list(node.users)[:1]))
+                    raise NotImplementedError(f"operator over functions: {next(iter(node.users)).target}")
                 if real is None and not isinstance(values[node], FakeTensor):
                     values[node] = mode.from_tensor(values[node])
             elif node.op == "call_function":

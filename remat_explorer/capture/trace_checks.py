@@ -349,7 +349,8 @@ def _differs(first: Any, second: Any) -> CaptureError:
     return CaptureError(
         f"forward {met}, although they begin alike: it reads a clock, an iterator, a random generator or a counter "
         "that no name leads to, and a plan would repeat in every step what was read during the capture. Pass it as an "
-        "input, keep it in a buffer, or draw with torch.rand; an iterator has moved on by this try, so make it anew"
+        "input, keep it in a buffer, or draw with torch.rand; an iterator has moved on by this try, so make it anew. "
+        "Where it is a cache that the first pass fills, as functools.lru_cache does, run the model once before"
     )
 
 
@@ -395,6 +396,16 @@ class TensorLeakCheck:
         """Note a tensor that has just been made."""
         node = torch._C._current_autograd_node()
         self._made.append((weakref.ref(tensor), *self._place(None if node is None else node._sequence_nr())))
+
+    def clear_caches(self) -> None:
+        """Empty those of `functools.lru_cache` in which tensors of the trace are, which are of no use to anybody."""
+        holders: list[Any] = [tensor for one, *_ in self._made if (tensor := one()) is not None]
+        for _ in range(3):  # a cache, or a dictionary or tuple in one
+            found = gc.get_referrers(*holders) if holders else []
+            for cache in found:
+                if isinstance(cache, functools._lru_cache_wrapper):
+                    cache.cache_clear()
+            holders = [one for one in found if type(one) in (dict, tuple) and one is not holders]
 
     def require_none_alive(self, model: nn.Module, changes: Changes, words: Callable[[Any], str]) -> None:
         """Raise an error if a tensor of the trace, which is over, is alive in a place that nobody could restore.

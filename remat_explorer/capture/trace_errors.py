@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 import traceback
 from collections.abc import Container, Iterator
@@ -77,7 +78,11 @@ _BRANCHES = _Explanation(
     "Use torch.where of both results; or a plain `if` or `for`, which may look into inputs and buffers; "
     "torch.nn.functional.scaled_dot_product_attention in place of flex_attention",
 )
+_IN_GRAPH = dataclasses.replace(
+    _BRANCHES, pattern=r"operator over functions: (\w+)", met=_BRANCHES.met.replace("{operator}", "{0}")
+)
 _KNOWN = (
+    _IN_GRAPH,
     _Explanation(
         r"DataDependentOutputException|GuardOnDataDependentSymNode",
         "it reads a number out of a tensor{depends}, which no static plan knows beforehand",
@@ -262,11 +267,6 @@ def side_effect_error(what: str) -> CaptureError:
         "use operations without side effects, such as torch.linalg.solve_ex for torch.linalg.solve, and "
         'orthogonal_map="householder" for torch.nn.utils.parametrizations.orthogonal'
     )
-
-
-def operator_over_functions(name: str = "cond") -> CaptureError:
-    """The error for an operator that has graphs among its arguments, as ``scan`` and ``flex_attention`` have."""
-    return CaptureError(f"{_BRANCHES.met.format(operator=name)}. {_BRANCHES.advice}")
 
 
 def first_line(error: BaseException) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._higher_order_ops.scan import scan
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils.checkpoint import checkpoint
 
@@ -83,6 +84,14 @@ def seeded(y: torch.Tensor) -> torch.Tensor:
         (lambda s, y: checkpoint(torch.sin, y, use_reentrant=True), "reentrant form.*use_reentrant=False"),
         (lambda s, y: y.sigmoid().exp_().mul_(y), "overwritten in place; plain PyTorch refuses"),
         (lambda s, y: torch.linalg.solve(y.T @ y, y.T), "does more than compute its outputs.*solve_ex"),
+        (
+            lambda s, y: scan(lambda c, v: (c + v, c + v), torch.zeros(8), y)[1],
+            "torch.scan is an operator over parts of a model.*a plain `if` or `for`",
+        ),
+        (
+            lambda s, y: y.as_subclass(type("Own", (torch.Tensor,), {})),
+            "makes a tensor of a class of its own.*as_subclass on what the model returns",
+        ),
         (
             lambda s, y: torch.cond(y.sum() > 0, torch.sin, torch.cos, (y,)),
             "torch.cond is an operator over parts of a model.*torch.where of both results",

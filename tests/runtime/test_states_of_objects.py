@@ -6,6 +6,7 @@ import array
 import contextvars
 import copy
 import ctypes
+import functools
 import io
 import itertools
 import os
@@ -210,3 +211,16 @@ def test_several_backward_passes_at_once_are_refused():
     y = planned(model)(data)
     with pytest.raises(ExecutionError, match="is_grads_batched=True asks for several"):
         torch.autograd.grad(y, model[0].weight, torch.eye(32).view(32, 4, 8), is_grads_batched=True)
+
+
+@pytest.mark.parametrize("size", [None, 8])
+def test_a_cache_that_the_first_pass_fills_is_left_without_tensors_of_the_try_and_is_planned_once_it_is_full(size):
+    @functools.lru_cache(size)
+    def positions(number: int) -> tuple[torch.Tensor]:
+        return (torch.linspace(0, 1, number),)
+
+    model, data = Made(lambda self, x: self.layer(x) + positions(x.shape[1])[0], layer=linear()), x()
+    with pytest.raises(CaptureError, match=r"as functools.lru_cache does, run the model once before"):
+        planned(model)
+    expected = model(data)
+    assert torch.equal(planned(model)(data), expected)
