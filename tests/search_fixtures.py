@@ -13,12 +13,12 @@ def compiled_search() -> None:
 
 
 @pytest.fixture(autouse=True)
-def fitting_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def fitting_worker(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The worker that waits fits the next test, whose environment has another name and cache: workers use neither."""
     environment = worker_process._environment
 
     def of_all_tests() -> dict[str, str]:
-        own = ("PYTEST_CURRENT_TEST", "REMAT_EXPLORER_CACHE")
-        return {name: entry for name, entry in environment().items() if name not in own}
+        same = {name: entry for name, entry in environment().items() if name != "PYTEST_CURRENT_TEST"}
+        return same | {"REMAT_EXPLORER_CACHE": str(tmp_path_factory.getbasetemp() / "of-workers")}
 
     monkeypatch.setattr(worker_process, "_environment", of_all_tests)
