@@ -174,7 +174,7 @@ def table_rows(cells: list[Cell]) -> list[list[str]]:
     """For each network, what recomputing costs, what both cost, and the bound, on each device with its own link."""
     at = {(c.network, c.device, c.bandwidth): c for c in cells if c.f == SHARES[0]}
     rows = []
-    for name in NETWORKS:
+    for name in dict.fromkeys(cell.network for cell in cells):
         found = [at.get((name, *place)) for place in NATURAL.values()]
         rows.append([name, *("" if cell is None else _told(cell) for cell in found)])
     return rows

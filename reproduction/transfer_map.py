@@ -192,9 +192,13 @@ def transfer_map(cells: Sequence[Cell], f: float = 0.2, theme: Theme = "light") 
         figure.update_yaxes(type="category", showgrid=False, autorange="reversed", **place)
     figure.update_xaxes(title_text="bandwidth each way, GB/s", row=-(-len(devices) // columns))
     key = "   ".join(f"<span style='color:{shades[kind]}'>■</span> {WORDS[kind]}" for kind in kinds)
+    figure.add_annotation(
+        text=f"{key}   ? not proven", x=0, y=1.07, xref="paper", yref="paper", xanchor="left", yanchor="bottom",
+        showarrow=False,
+    )  # fmt: skip
     figure.update_layout(
-        title={"text": f"Over computing everything once (%), f = {f:g}<br><sub>{key}   ? not proven</sub>"},
-        height=860, width=980, margin={"t": 120, "b": 60, "l": 110, "r": 20}, **colours.look, hoverlabel=colours.hover,
+        title=f"Over computing everything once (%), f = {f:g}", height=860, width=980,
+        margin={"t": 120, "b": 60, "l": 110, "r": 20}, **colours.look, hoverlabel=colours.hover,
     )  # fmt: skip
     return figure
 
