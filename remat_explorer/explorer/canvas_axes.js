@@ -399,7 +399,7 @@ function ownLegend(name, palette, model, compared) {
 function colourWords(name, palette, compared, sends) {
   const word = (text, colour) => Object.assign(element("u", "", text), { style: `--mark: ${colour}` });
   if (compared) return [word("only here", palette.only_first), " ", word("only there", palette.only_second), " ", word("both", palette.both)];
-  if (name === "R") return ["runs ", word("forward", palette.forward), " ", word("backward", palette.backward), " ", word("again", palette.recompute), ...(sends ? [" ", word("sent", palette.sent)] : [])];
+  if (name === "R") return [sends ? "" : "runs ", word("forward", palette.forward), " ", word("backward", palette.backward), " ", word("again", palette.recompute), ...(sends ? [" ", word("sent", palette.sent)] : [])];
   return name === "S" ? [word("kept", palette.kept), ...(sends ? [" or ", word("on the host", palette.sent)] : [" from stage to stage"])] : [];
 }
 
