@@ -228,8 +228,7 @@ def lanes_by_bandwidth(plans: Mapping[str, rx.TransferSolution], theme: Theme = 
     ]
     first = next(iter(plans.values()))
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.45, 0.55], vertical_spacing=0.08)
-    for row, trace in enumerate(_lanes(first, colours), 1):
-        figure.add_trace(trace, row=row, col=1)
+    figure.add_traces(_lanes(first, colours))
     figure.frames = frames
     figure.add_hline(y=first.budget, line={"color": colours.budget, "dash": "dash"}, row=2, col=1)  # type: ignore[arg-type]
     figure.add_annotation(
@@ -245,7 +244,8 @@ def lanes_by_bandwidth(plans: Mapping[str, rx.TransferSolution], theme: Theme = 
         margin={"t": 60, "b": 110, "l": 120}, **colours.look, hoverlabel=colours.hover,
         **player(list(plans), "bandwidth ", 1200, -0.45, colours),
     )  # fmt: skip
-    return figure.update_layout(meta={"stills": list(plans)[:: max(1, len(plans) - 1)]})
+    figure.update_yaxes(automargin=True)
+    return figure.update_layout(meta={"stills": [next(iter(plans)), next(reversed(plans))], "still height": 360})
 
 
 def _lanes(solution: rx.TransferSolution, colours: Palette) -> list[Any]:
@@ -273,9 +273,10 @@ def _lanes(solution: rx.TransferSolution, colours: Palette) -> list[Any]:
     order = sorted(range(len(plan.statements)), key=lambda i: (float(time.start[i]), i))
     steps = go.Scatter(
         x=[float(time.start[i]) for i in order], y=[int(time.during[i]) for i in order], mode="lines",
-        line={"shape": "hv", "color": colours.ink}, hoverinfo="skip",
+        line={"shape": "hv", "color": colours.ink}, hoverinfo="skip", xaxis="x2", yaxis="y2",
     )  # fmt: skip
-    return [go.Bar(x=x, y=y, base=base, orientation="h", marker=marker, hovertext=text, hoverinfo="text"), steps]
+    bar = go.Bar(x=x, y=y, base=base, orientation="h", marker=marker, hovertext=text, hoverinfo="text")
+    return [bar.update(xaxis="x", yaxis="y"), steps]
 
 
 def _title(name: str, solution: rx.TransferSolution) -> str:
