@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 import remat_explorer as rx
 from remat_explorer.figures import Theme, player
 from remat_explorer.figures.palette import Palette, palette
@@ -193,11 +195,11 @@ def transfer_map(cells: Sequence[Cell], f: float = 0.2, theme: Theme = "light") 
     figure.update_xaxes(title_text="bandwidth each way, GB/s", row=-(-len(devices) // columns))
     key = "   ".join(f"<span style='color:{shades[kind]}'>■</span> {WORDS[kind]}" for kind in kinds)
     figure.add_annotation(
-        text=f"{key}   ? not proven", x=0, y=1.07, xref="paper", yref="paper", xanchor="left", yanchor="bottom",
+        text=f"{key}   ? not proven", x=0, y=1.045, xref="paper", yref="paper", xanchor="left", yanchor="bottom",
         showarrow=False,
     )  # fmt: skip
     figure.update_layout(
-        title=f"Over computing everything once (%), f = {f:g}", height=860, width=980,
+        title={"text": f"Over computing everything once (%), f = {f:g}", "y": 0.97}, height=860, width=980,
         margin={"t": 120, "b": 60, "l": 110, "r": 20}, **colours.look, hoverlabel=colours.hover,
     )  # fmt: skip
     return figure
@@ -270,10 +272,10 @@ def _lanes(solution: rx.TransferSolution, colours: Palette) -> list[Any]:
     y, base, x, shade, text = map(list, zip(*bars, strict=True))
     text = [in_figure(line) for line in text]
     marker = {"color": shade, "line": {"color": colours.ground, "width": 1}}
-    order = sorted(range(len(plan.statements)), key=lambda i: (float(time.start[i]), i))
-    steps = go.Scatter(
-        x=[float(time.start[i]) for i in order], y=[int(time.during[i]) for i in order], mode="lines",
-        line={"shape": "hv", "color": colours.ink}, hoverinfo="skip", xaxis="x2", yaxis="y2",
+    device = [i for i, one in enumerate(plan.statements) if type(one).__name__ not in ("Send", "Drop")]
+    steps = go.Scatter(  # in the order of the list, which decides the bytes
+        x=np.maximum.accumulate(time.start[device]), y=time.during[device], mode="lines", hoverinfo="skip",
+        line={"shape": "hv", "color": colours.ink}, xaxis="x2", yaxis="y2",
     )  # fmt: skip
     bar = go.Bar(x=x, y=y, base=base, orientation="h", marker=marker, hovertext=text, hoverinfo="text")
     return [bar.update(xaxis="x", yaxis="y"), steps]
