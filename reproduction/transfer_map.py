@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 import remat_explorer as rx
 from remat_explorer.figures import Theme, player
 from remat_explorer.figures.palette import Palette, palette
@@ -193,11 +195,11 @@ def transfer_map(cells: Sequence[Cell], f: float = 0.2, theme: Theme = "light") 
     figure.update_xaxes(title_text="bandwidth each way, GB/s", row=-(-len(devices) // columns))
     key = "   ".join(f"<span style='color:{shades[kind]}'>■</span> {WORDS[kind]}" for kind in kinds)
     figure.add_annotation(
-        text=f"{key}   ? not proven", x=0, y=1.07, xref="paper", yref="paper", xanchor="left", yanchor="bottom",
+        text=f"{key}   ? not proven", x=0, y=1.045, xref="paper", yref="paper", xanchor="left", yanchor="bottom",
         showarrow=False,
     )  # fmt: skip
     figure.update_layout(
-        title=f"Over computing everything once (%), f = {f:g}", height=860, width=980,
+        title={"text": f"Over computing everything once (%), f = {f:g}", "y": 0.97}, height=860, width=980,
         margin={"t": 120, "b": 60, "l": 110, "r": 20}, **colours.look, hoverlabel=colours.hover,
     )  # fmt: skip
     return figure
@@ -228,10 +230,9 @@ def lanes_by_bandwidth(plans: Mapping[str, rx.TransferSolution], theme: Theme = 
     ]
     first = next(iter(plans.values()))
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.45, 0.55], vertical_spacing=0.08)
-    for row, trace in enumerate(_lanes(first, colours), 1):
-        figure.add_trace(trace, row=row, col=1)
+    figure.add_traces(_lanes(first, colours))
     figure.frames = frames
-    figure.add_hline(y=first.budget, line={"color": colours.budget, "dash": "dash"}, row=2, col=1)  # type: ignore[arg-type]
+    figure.add_hline(y=first.budget, line={"color": colours.budget, "dash": "dash"}, row=2, col=1)
     figure.add_annotation(
         x=0, xref="x2", y=first.budget, yref="y2", text="budget", showarrow=False, xanchor="left", yanchor="bottom"
     )
@@ -245,7 +246,8 @@ def lanes_by_bandwidth(plans: Mapping[str, rx.TransferSolution], theme: Theme = 
         margin={"t": 60, "b": 110, "l": 120}, **colours.look, hoverlabel=colours.hover,
         **player(list(plans), "bandwidth ", 1200, -0.45, colours),
     )  # fmt: skip
-    return figure.update_layout(meta={"stills": list(plans)[:: max(1, len(plans) - 1)]})
+    figure.update_yaxes(automargin=True)
+    return figure.update_layout(meta={"stills": [list(plans)[0], list(plans)[-1]], "still height": 360})
 
 
 def _lanes(solution: rx.TransferSolution, colours: Palette) -> list[Any]:
@@ -270,12 +272,13 @@ def _lanes(solution: rx.TransferSolution, colours: Palette) -> list[Any]:
     y, base, x, shade, text = map(list, zip(*bars, strict=True))
     text = [in_figure(line) for line in text]
     marker = {"color": shade, "line": {"color": colours.ground, "width": 1}}
-    order = sorted(range(len(plan.statements)), key=lambda i: (float(time.start[i]), i))
-    steps = go.Scatter(
-        x=[float(time.start[i]) for i in order], y=[int(time.during[i]) for i in order], mode="lines",
-        line={"shape": "hv", "color": colours.ink}, hoverinfo="skip",
+    device = [i for i, one in enumerate(plan.statements) if type(one).__name__ not in ("Send", "Drop")]
+    steps = go.Scatter(  # in the order of the list, which decides the bytes
+        x=np.maximum.accumulate(time.start[device]), y=time.during[device], mode="lines", hoverinfo="skip",
+        line={"shape": "hv", "color": colours.ink}, xaxis="x2", yaxis="y2",
     )  # fmt: skip
-    return [go.Bar(x=x, y=y, base=base, orientation="h", marker=marker, hovertext=text, hoverinfo="text"), steps]
+    bar = go.Bar(x=x, y=y, base=base, orientation="h", marker=marker, hovertext=text, hoverinfo="text")
+    return [bar.update(xaxis="x", yaxis="y"), steps]
 
 
 def _title(name: str, solution: rx.TransferSolution) -> str:
