@@ -343,6 +343,8 @@ def _state_of(value: Any) -> _State | None:
     read: Callable[[Any], Any]
     restore: _Restore = None
     if isinstance(value, _MEMORY):
+        if memoryview(value).nbytes > LONG:
+            return None
         read, restore = bytes, _fill
     elif isinstance(value, threading.Event):
         read = threading.Event.is_set
@@ -467,7 +469,7 @@ class Guards:
             and all(_is_same(held, entries) for held, entries in self._sequences)
             and all(held == copy for held, copy in self.sets)
             and all(held.tobytes() == content for held, content in self.arrays)
-            and all(_is_alike_state(read(value), held) for value, read, held, _ in self.states)
+            and all(_is_in_state(value, read, held) for value, read, held, _ in self.states)
             and all(map(_is_unwritten, self.tensors))
         )
 
@@ -493,12 +495,16 @@ class Guards:
             if getattr(value, name, MISSING) is not held:
                 object.__delattr__(value, name) if held is MISSING else object.__setattr__(value, name, held)
         for value, read, held, put_back in self.states:
-            if put_back is not None and not _is_alike_state(read(value), held):
-                put_back(value, held)
+            if put_back is not None and not _is_in_state(value, read, held):
+                with contextlib.suppress(Exception):  # it may be closed, or be in use
+                    put_back(value, held)
 
 
-def _is_alike_state(now: Any, before: Any) -> bool:
-    return now is before or repr(now) == repr(before)
+def _is_in_state(value: Any, read: Callable[[Any], Any], before: Any) -> bool:
+    with contextlib.suppress(Exception):  # as where a buffer was closed
+        now = read(value)
+        return now is before or repr(now) == repr(before)
+    return False
 
 
 def _is_same(now: Any, before: tuple[Any, ...]) -> bool:
