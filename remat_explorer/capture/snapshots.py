@@ -119,7 +119,8 @@ class Snapshot:
     Attributes:
         kind: "plain", "tensor", "own" (a parameter or buffer of the model, by its name), "module" (one of the model's,
             by its path), "container", "object", "state" (of what moves on when it is used) or "other".
-        value: of plain values their type and themselves; of containers and objects their type; else as in ``kind``.
+        value: of plain values their type and themselves; of containers and objects their type; of a state the type, the
+            state as a text, and whether it can be put back; else as in ``kind``.
         items: what is in a container, by key or place, or in an object, by the name of its attribute.
     """
 
