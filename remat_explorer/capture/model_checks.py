@@ -104,7 +104,9 @@ def _parameters_are_plain(model: nn.Module, *_: Any) -> str | None:
     for name, tensor in _state(model):
         kind: Any = type(tensor)
         own = getattr(kind.__torch_function__, "__func__", None)
-        if own not in (None, torch.Tensor.__torch_function__.__func__) and not kind.__module__.startswith("torch."):
+        if own not in (None, vars(torch.Tensor)["__torch_function__"].__func__) and not kind.__module__.startswith(
+            "torch."
+        ):
             return (
                 f"{_place(model, name)} is a {kind.__name__}, a class that decides itself what operators do "
                 "(__torch_function__), which a trace does not follow; make it a plain nn.Parameter, and do in forward "

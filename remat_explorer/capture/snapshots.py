@@ -119,7 +119,8 @@ class Snapshot:
     Attributes:
         kind: "plain", "tensor", "own" (a parameter or buffer of the model, by its name), "module" (one of the model's,
             by its path), "container", "object", "state" (of what moves on when it is used) or "other".
-        value: of plain values their type and themselves; of containers and objects their type; else as in ``kind``.
+        value: of plain values their type and themselves; of containers and objects their type; of a state the type, the
+            state as a text, and whether it can be put back; else as in ``kind``.
         items: what is in a container, by key or place, or in an object, by the name of its attribute.
     """
 
@@ -343,6 +344,8 @@ def _state_of(value: Any) -> _State | None:
     read: Callable[[Any], Any]
     restore: _Restore = None
     if isinstance(value, _MEMORY):
+        if memoryview(value).nbytes > LONG:
+            return None
         read, restore = bytes, _fill
     elif isinstance(value, threading.Event):
         read = threading.Event.is_set
@@ -467,7 +470,7 @@ class Guards:
             and all(_is_same(held, entries) for held, entries in self._sequences)
             and all(held == copy for held, copy in self.sets)
             and all(held.tobytes() == content for held, content in self.arrays)
-            and all(_is_alike_state(read(value), held) for value, read, held, _ in self.states)
+            and all(_is_in_state(value, read, held) for value, read, held, _ in self.states)
             and all(map(_is_unwritten, self.tensors))
         )
 
@@ -493,12 +496,16 @@ class Guards:
             if getattr(value, name, MISSING) is not held:
                 object.__delattr__(value, name) if held is MISSING else object.__setattr__(value, name, held)
         for value, read, held, put_back in self.states:
-            if put_back is not None and not _is_alike_state(read(value), held):
-                put_back(value, held)
+            if put_back is not None and not _is_in_state(value, read, held):
+                with contextlib.suppress(Exception):  # it may be closed, or be in use
+                    put_back(value, held)
 
 
-def _is_alike_state(now: Any, before: Any) -> bool:
-    return now is before or repr(now) == repr(before)
+def _is_in_state(value: Any, read: Callable[[Any], Any], before: Any) -> bool:
+    with contextlib.suppress(Exception):  # as where a buffer was closed
+        now = read(value)
+        return now is before or repr(now) == repr(before)
+    return False
 
 
 def _is_same(now: Any, before: tuple[Any, ...]) -> bool:
