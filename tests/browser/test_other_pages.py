@@ -43,7 +43,6 @@ def seven(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
         yield address, folder / "root"
 
 
-@pytest.mark.thorough  # as in JupyterLab, of which it is made
 def test_the_explorer_works_in_notebook_7(seven: tuple[str, Path], page: Any) -> None:
     address, root = seven
     write_notebook(root / "explorer.ipynb", [MADE])
@@ -289,7 +288,6 @@ def test_a_figure_that_came_late_and_is_not_the_one_to_be_shown_is_asked_for_aga
     assert page.evaluate("told.slice(4)") == ["arrived"]
 
 
-@pytest.mark.thorough  # a page of its own that is too slow for anywidget
 def test_every_widget_hears_the_kernel_though_anywidget_has_given_up(lab: tuple[str, Path], page: Any) -> None:
     address, root = lab
     told = "explorer.state.more = True\nexplorer.state.stage = 7\nexplorer.state.budget = 4"

@@ -19,7 +19,6 @@ from nbformat.notebooknode import NotebookNode
 
 from remat_explorer.course import EXERCISES
 from tests.browser.lab import FORGET
-from tests.thorough import thorough
 from tools.website.pictures import PRINTED, told
 
 ROOT = Path(__file__).parents[2]
@@ -112,13 +111,9 @@ SHORTER: dict[str, dict[str, str]] = {
 }
 
 
-# What these call has tests of its own: `make test` runs the others, `make thorough` and `make site` all.
-NIGHTLY = ("04b", "05", "06", "07", "10", "11")
-
-
 def every_other(first: int) -> list[Any]:
     """Half of the notebooks, as cases of a test."""
-    return [thorough(path) if path.name.startswith(NIGHTLY) else path for path in NOTEBOOKS[first::2]]
+    return NOTEBOOKS[first::2]
 
 
 class SamePython(AsyncKernelManager):
