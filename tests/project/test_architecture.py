@@ -42,7 +42,6 @@ run = lambda: main(["solve", path, "--budget", "60%"])
 }
 TRACE = """
 import inspect, json, sys, threading
-from tests.thorough import thorough_but
 met = {}
 def note(frame, event, argument):
     if event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # not the body of a class
