@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from cost_fitting import fitted, of_measured
 from costs import spread
-from p100_measurements import NETWORKS, Network, networks
+from p100_measurements import NETWORKS, Network, extract, networks
 
 from remat_explorer.capture.predicted_costs import SHARES
+from remat_explorer.errors import RematError
 from tests.thorough import thorough_but
 
 
@@ -57,3 +58,8 @@ def test_the_shares_are_those_that_fit_the_table_best(published) -> None:
         SHARES
     )
     assert published["shares"] == dataclasses.asdict(SHARES)
+
+
+def test_a_folder_without_the_published_files_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RematError, match=r"costs_vgg16\.json"):
+        extract(tmp_path)

@@ -319,3 +319,20 @@ def test_derivatives_in_forward_mode_that_a_plan_cannot_have_are_named_with_thos
     rx.rematerialize(model, (given,), budget="100%")(given).backward()
     (expected,) = torch.autograd.grad(model(given), [model.layer.weight])
     assert torch.equal(model.layer.weight.grad, expected)
+
+
+def test_a_layer_drop_that_is_0_already_is_not_advised_again():
+    def made(layer_drop: float) -> nn.Module:
+        return Made(skipping, layers=nn.ModuleList([linear(), nn.Dropout(0.5)]), layer_drop=layer_drop)
+
+    with pytest.raises(CaptureError, match=r"layerdrop=0\.0"):
+        rx.capture(nn.Sequential(made(0.1)), (x(),))
+    part: Any = made(0.0)
+    for model in (part, nn.Sequential(part)):
+        part.training = True
+        with pytest.raises(CaptureError, match=r"although layer_drop is 0 already.*training = False on this") as caught:
+            rx.capture(model, (x(),))
+        assert "layerdrop=0.0" not in str(caught.value)
+        part.training = False
+        graph = rx.capture(model, (x(),))
+        assert any("dropout" in operation.name for operation in graph.operations)  # which its parts keep

@@ -145,3 +145,14 @@ def test_a_status_follows_from_cost_and_bound_and_a_schedule_refutes_that_nothin
     assert proven_status(None, 3.0, infeasible=True) == (Status.INFEASIBLE, None)
     assert proven_status(10.0, 12.0) == (Status.OPTIMAL, 10.0)
     assert proven_status(10.0, 9.0, infeasible=True) == (Status.FEASIBLE, 9.0)
+
+
+@pytest.mark.parametrize("runs", [[[2**63]], [[-1]], [[True]], [[0.5]], [["0"]], [0], "0", [], [[17 * 9]], [[10**400]]])
+def test_runs_that_no_graph_has_are_refused(runs):
+    document = Frontier(GRAPH, (PROVEN,)).to_document()
+    for points in ({}, None, "points", [[]]):
+        with pytest.raises(SolutionError, match=r"is not a list|is not a JSON object"):
+            Frontier.from_document(document | {"points": points}, GRAPH)
+    document["points"][0]["runs"] = runs
+    with pytest.raises(SolutionError, match="run"):
+        Frontier.from_document(document, GRAPH)

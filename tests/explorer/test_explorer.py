@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import remat_explorer as rx
+from remat_explorer.errors import UnknownNameError
 from remat_explorer.explorer.story import StoryView, story_html
 from remat_explorer.explorer.work import loading
 from remat_explorer.quantities import format_bytes
@@ -183,3 +184,10 @@ def test_the_block_of_the_docs_that_drives_the_explorer_runs() -> None:
     exec(block, names)
     assert names["explorer"].solution is not None
     assert names["explorer"].state.stage == 5
+
+
+def test_unknown_names_are_refused_with_near_matches() -> None:
+    with pytest.raises(UnknownNameError, match="unknown setting 'time_limt'; did you mean 'time_limit'"):
+        rx.Explorer(graph=rx.linear(2), time_limt=3)
+    with pytest.raises(UnknownNameError, match="unknown model 'vg16'; did you mean 'vgg16'"):
+        rx.Explorer("vg16")

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import signal
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ from remat_explorer.explorer.story import chips, format_more, tell
 from remat_explorer.explorer.work import background_searches, loading, solving
 from remat_explorer.explorer.work.screen import add_to_frontier
 from remat_explorer.figures import journeys_of
-from remat_explorer.solvers import Progress, SolveJob
+from remat_explorer.solvers import Progress, SolveJob, extend_frontier
 from tests.explorer.driven import (
     captured,
     driver_of,
@@ -404,3 +405,27 @@ def test_panels_say_of_a_plan_that_sends_why_each_value_travels_and_what_cannot_
     message(panels, "compare", action="pin")
     assert "not B" in state.status
     assert "predicted peak 4 B" in static_html(state)
+
+
+def test_a_solve_without_time_answers_with_what_the_curve_knows(swept: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path))  # without what other tests have solved
+    state = swept.state
+    state.frontier = extend_frontier(state.graph, None, [rx.solve(state.graph, 4)])
+    state.budget, state.time_limit = 5, 0.0
+    solved(swept)
+    assert (state.answer.cost, state.answer.status) == (26.0, Status.FEASIBLE)
+    assert "no better schedule than one that was known before" in state.status
+
+
+def test_a_better_answer_replaces_a_worse_one_and_a_worse_one_changes_nothing(monkeypatch: Any) -> None:
+    found, smaller = rx.solve(CHAIN, 6), rx.solve(CHAIN, 4)
+    worse = rx.Solution(CHAIN, "optimal", Status.FEASIBLE, 6, smaller.schedule, 17.0, 1.0)
+    frontier, seen = None, []
+    for answer in (worse, found, worse):
+        frontier = extend_frontier(CHAIN, frontier, [answer])
+        seen.append([(s.cost, s.lower_bound) for s in frontier.points])
+    assert seen == [[(26, 17)], [(21, 21)], [(21, 21)]]
+    best: Any = frontier and frontier.best(6)
+    assert best.schedule is found.schedule
+    monkeypatch.setattr(rx.Plan, "from_sequence", None)
+    assert best.plan.peak == 6  # it was made before, so that showing it needs no planning

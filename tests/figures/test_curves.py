@@ -11,16 +11,17 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.claims import Status
-from remat_explorer.errors import GraphError
+from remat_explorer.errors import GraphError, ScheduleError
 from remat_explorer.explanations.values import kept_bytes
 from remat_explorer.figures import ablation as figure_of
 from remat_explorer.figures import activation_budget, beside_pytorch, solver_progress, tradeoff
 from remat_explorer.figures.beside_pytorch import MEASURED
 from remat_explorer.figures.case_study import case_study, case_study_of, colours_of
 from remat_explorer.figures.layers import costs_of
+from remat_explorer.figures.palette import palette
 from remat_explorer.figures.rounding_scatter import rounding_scatter
 from remat_explorer.figures.solver_progress import gap_text
-from remat_explorer.figures.tradeoff import SHAPES, bound_steps, largest_infeasible, mark, points_of
+from remat_explorer.figures.tradeoff import SHAPES, Extent, bound_steps, largest_infeasible, mark, points_of
 from remat_explorer.graph import Graph, Implementation, Operation, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.runtime.peers import PeerMeasurement
@@ -288,3 +289,48 @@ def test_the_figure_has_lines_and_bars_in_the_colours_of_their_schedules(theme, 
     lines = {trace.name: trace.line.color for trace in figure.data if trace.type == "scatter"}
     assert lines == hues
     assert [trace.marker.color for trace in figure.data if trace.type == "bar"] == [hues["eager"]] * 2
+
+
+def frontier_of(*percentages: float) -> Any:
+    """Best points of these overheads, in %, the more memory the less of it."""
+    points = tuple(at(i + 1, percent) for i, percent in enumerate(percentages))
+    return SimpleNamespace(points=points, solutions=(), nondominated=lambda: points)
+
+
+def test_a_measured_overhead_that_noise_has_made_is_an_arrow_and_does_not_set_the_axis(frontier: Any) -> None:
+    for overheads, top in (((425, 8, 3, 0), 24), ((29, 8, 3, 0), 29), ((40, 0), 40)):  # one dear point of many
+        assert Extent.around(frontier_of(*overheads)).top == pytest.approx(top)
+    quiet = Extent.around(frontier_of(20, 8, 3, 0))
+    noisy = Extent.around(frontier_of(20, 8, 3, 0), None, at(2, -47))
+    assert noisy.top == quiet.top == pytest.approx(20)
+    assert noisy.bottom == pytest.approx(-0.31 * 20)
+    assert [noisy.edge(at(2, percent)) for percent in (-47, 5, 425)] == ["lower", "", "upper"]
+    figure = draw_tradeoff(frontier, measurement=at(5, -47))
+    arrow = trace(figure, "measured")
+    assert arrow.marker.symbol == "arrow-down"
+    assert arrow.y[0] >= figure.layout.yaxis.range[0]
+    assert "overhead -47.0 %<br>(beyond the lower edge)" in arrow.text[0]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_lines_differ_in_colour_or_dash_on_either_ground(found: Ablation, theme: Any) -> None:
+    figure = draw_ablation(found, theme)
+    looks = [(t.line.color, t.line.dash, t.marker.symbol[0]) for t in figure.data[:-1] if t.marker.symbol]
+    assert len(set(looks)) == len(looks)
+    assert not {t.line.color for t in figure.data[:-1]} & {palette(theme).ground, palette(theme).empty}
+
+
+def test_a_way_that_costs_far_more_than_any_schedule_is_drawn_at_the_edge_and_says_so(frontier: Any) -> None:
+    dear = PeerMeasurement("checkpoint-blocks", peak=7, seconds=30.0, overhead=30.0)
+    figure = draw_peers(frontier, [dear, PEERS[0]])
+    at_the_edge, normal = trace(figure, "checkpoint-blocks, timed"), trace(figure, "eager, timed")
+    assert at_the_edge.y[0] < 2900
+    assert at_the_edge.marker.symbol == ("arrow-up",)
+    assert normal.marker.symbol != ("arrow-up",)
+    assert "beyond the upper edge" in at_the_edge.text[0]
+    assert "beyond" not in normal.text[0]
+
+
+def test_schedules_of_different_graphs_are_refused(two: tuple[rx.Schedule, rx.Schedule]) -> None:
+    with pytest.raises(ScheduleError, match="'eager' is a schedule of another graph, 'linear4'"):
+        case_study_of("small", two[0], {"eager": checkpoint_all(rx.linear(4))})

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from remat_explorer.capture_options import KINDS
 from remat_explorer.errors import GraphError, ScheduleError
 from remat_explorer.explanations.choices import kinds_in
 from remat_explorer.figures import (
@@ -272,3 +273,9 @@ def test_names_fit_into_their_slots_and_do_not_overlap() -> None:
                 (label.left, label.right) for label in picture.labels if (label.row, label.line) == (row, line)
             )
             assert all(before[1] <= after[0] for before, after in pairwise(spans))
+
+
+def test_every_kind_has_a_colour_of_its_own_in_both_themes() -> None:
+    for theme in (pictures.LIGHT, pictures.DARK):
+        assert set(theme) >= {"", *KINDS}
+        assert len(set(theme.values())) == len(theme)

@@ -86,3 +86,10 @@ def test_bad_input_leaves_with_64_and_quotes_it(capsys, arguments, message):
     code, out, err = run(capsys, *arguments, main=main)
     assert (code, out) == (64, "")
     assert message in err
+
+
+@pytest.mark.parametrize("arguments", [[], ["checkmate-figure-6", "--full"]])
+def test_the_command_that_there_was_says_what_to_type_now(capsys, arguments):
+    code, out, err = run(capsys, "papers", *arguments)
+    assert (code, out) == (64, "")
+    assert "type python -m reproduction, which lists the papers' items, or python -m reproduction ITEM" in err

@@ -357,3 +357,11 @@ def test_a_recording_is_begun_and_ended_only_where_there_is_none(
         assert len(asked) == (not enabled)
     assert (tmp_path / "snapshot.pickle").read_text() == "snapshot"
     assert asked[1:] == ([] if enabled else [{"enabled": None}])
+
+
+def test_control_flow_that_changes_between_captures_is_refused():
+    turns = iter(range(100))
+    model = Made(lambda s, x: s.layer(x).sin() if next(turns) // 2 % 2 else s.layer(x), layer=linear())
+    graph = rx.capture(model, (x(),))
+    with pytest.raises(ExecutionError, match="capture the model again"):
+        rx.measure(solution_of(random_schedule(graph, 0)), model, (x(),), device="cpu")

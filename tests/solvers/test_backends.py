@@ -126,3 +126,10 @@ print("freed")
 def test_the_first_model_is_freed_also_while_cffi_holds_its_lock(solver, module):
     command = [sys.executable, "-c", FREED, solver, module]
     assert subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout == "freed\n"
+
+
+@pytest.mark.parametrize("solver", INSTALLED)
+def test_solves_with_different_numbers_of_threads_follow_each_other(solver):
+    chosen = (1, 2, 1, 3)
+    costs = [solve(linear(4), "60%", "checkmate-ilp", solver=solver, threads=threads).cost for threads in chosen]
+    assert costs == [15.0] * len(chosen)

@@ -386,3 +386,15 @@ def test_of_several_threads_the_cheapest_schedule_and_the_highest_bound_stay():
         list(threads.map(work, range(4)))
     assert known.schedule is found[-1]
     assert known.bound == 15.0
+
+
+def test_a_steps_report_is_never_worse_than_what_is_known():
+    heard: list[Progress] = []
+    dearest, *_, cheapest = schedules()
+    known = Incumbent(Limits(report=heard.append), cheapest, 17.0)
+    step = Progress(0.5, "a step", dearest, 16.0)
+    for progress in (step, replace(step, schedule=None, lower_bound=None)):
+        known.pass_on(progress)
+    assert [(progress.schedule, progress.lower_bound) for progress in heard] == [(cheapest, 17.0)] * 2
+    Incumbent(Limits(report=heard.append), dearest).pass_on(Progress(0.5, "a step", cheapest, 16.0))
+    assert (heard[-1].schedule, heard[-1].lower_bound) == (cheapest, 16.0)

@@ -339,3 +339,10 @@ def test_on_a_gpu_every_plan_has_the_result_of_float64(dtype, form, monkeypatch)
         for p in plans:
             found = by_plan(part, x, w, g, setting, p.engine, p.knobs, p.workspace)
             assert relative(found.cpu(), right) <= close, p.name
+
+
+@pytest.mark.usefixtures("library")
+def test_a_plan_that_is_not_there_is_refused():
+    x, w, _, g = tensors()
+    with pytest.raises(ExecutionError, match=r"no engine 7 with knobs \{'STAGES': 3\}.*capture the model again"):
+        cudnn_plans.convolution_by_plan(x, w, None, GROUPED, g.shape, g.stride(), 7, (("STAGES", 3),), 0)

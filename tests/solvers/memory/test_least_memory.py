@@ -250,3 +250,11 @@ def test_another_graph_may_say_what_eager_execution_takes_and_bad_arguments_are_
         memory_at_overhead(graph, strategy="griewank")
     cancelled = memory_at_overhead(rx.linear(30), 0.2, cancelled=lambda: True)
     assert cancelled.peak == checkpoint_all_peak(rx.linear(30)) > cancelled.lower_bound
+
+
+def test_a_budget_between_the_bound_and_the_known_schedule_points_to_the_smallest(unet):
+    smallest = minimum_budget(unet, 0.0)
+    assert smallest.lower_bound < smallest.known_feasible
+    text = smallest.explain_unknown("optimal", smallest.known_feasible - 1)
+    assert f"({smallest.known_feasible} bytes)" in text
+    assert '"smallest"' in text

@@ -185,3 +185,12 @@ def test_a_residual_network_at_half_of_its_memory(heuristic, captured):
     least, most = largest_operation(graph)[1], checkpoint_all_peak(graph)
     solution = solve(graph, (least + most) // 2, "dtr", heuristic=heuristic)
     assert 1 < present(solution.overhead) < 1.2
+
+
+def test_another_threshold_keeps_other_values():
+    """Above 0.3, v0 stays in stage 2 and v1 to the end of its use; stage 3 has to compute v0 for stage 4."""
+    R = round_deterministically(Condensed.of(linear(2)), DEGREES, 0.3).R.astype(int)
+    assert (R - np.eye(5, dtype=int)).nonzero() == (np.array([3]), np.array([0]))
+    noisy = np.where(DEGREES == 0.5, 0.5 + 1e-9, DEGREES)  # a solver's tolerance decides nothing
+    one, other = (round_deterministically(Condensed.of(linear(2)), degrees).R for degrees in (noisy, DEGREES))
+    assert (one == other).all()

@@ -264,3 +264,9 @@ def test_checkpoints_alone_outlive_the_forward_pass(captured, once):
     kept = {int(k) for k in graph.producer[schedule.S[first] & ~graph.persistent]}
     assert {10, 30} <= kept
     assert all(k in (10, 30) or k > 30 for k in kept)
+
+
+@pytest.mark.parametrize("strategy", ["optimal", "checkpoint-all", "checkmate-unpartitioned"])
+def test_an_option_that_a_strategy_does_not_have_is_named(strategy):
+    with pytest.raises(SolverError, match=f"'{strategy}' has no option 'splits'"):
+        solve(linear(2), 4, strategy, splits=2)

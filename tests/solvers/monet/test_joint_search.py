@@ -322,3 +322,15 @@ def test_other_budgets_choose_otherwise(residual):
     choices = list(choices_near(tables, budget, (0.9, 1.2, 1.6), Limits(600), 30_000))
     assert len({tuple(sorted(choice.items())) for choice in choices}) == len(choices) == 3
     assert list(choices_near(tables, budget, (0.85, 1.0), Limits(0.0), 30_000)) == []
+
+
+@pytest.mark.thorough
+def test_windows_find_what_gurobi_found_on_vgg16(vgg16, smallest_choice):
+    windows, limits = WindowSearch(vgg16, BUDGET), Limits(3600)
+    schedule = windows.choose_again(smallest_choice, limits)
+    for _ in range(120):  # windows, which are counted in nodes and not in seconds
+        if schedule.cost <= 1.49129 * 1.002:
+            break
+        schedule = windows.advance(schedule, limits)
+    assert schedule.cost <= 1.49129 * 1.002
+    assert Plan.of(schedule).peak <= BUDGET

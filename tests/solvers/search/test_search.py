@@ -232,3 +232,10 @@ def test_a_search_in_slices_finds_what_it_finds_at_once_and_ends_where_the_time_
         early = search_exactly(condensed, budget, math.inf, 30_000, lambda most=most: over(most))
         assert (len(asked), early.proven) == (most + 1, False)
         assert condensed.graph.total_cost <= early.bound <= at_once.bound
+
+
+def test_a_limit_at_the_optimum_is_confirmed_and_one_above_it_undercut():
+    chain = linear(8)
+    assert search_exactly(Condensed.of(chain), 4, limit=26) == Exact(None, 26, True)
+    found = checked(chain, 4, limit=26.5)
+    assert (present(found.schedule).cost, found.bound, found.proven) == (26, 26, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from remat_explorer.graph import Graph, Implementation, Operation, Value
 from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
 from remat_explorer.solvers import Sweep, checkpoint_all, checkpoint_all_peak, minimum_budget, solve, sweep
+from remat_explorer.solvers.anytime.optimal import improve_optimal
 from remat_explorer.solvers.anytime.sweep_search import BudgetSearch, MomentsAtBudgets, solve_together
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.bounds.few_moments import MomentsProblem, few_moments_bound
@@ -351,3 +353,29 @@ def test_the_local_search_finds_its_way_back_from_beyond_the_budget(captured):
         search.advance()
     assert search.beyond is None
     assert Plan.of(present(search.best)).peak <= budget
+
+
+def test_a_worker_that_dies_costs_only_its_points_and_says_so(monkeypatch):
+    monkeypatch.setattr(Killed, "kind", "checkmate-ilp")
+    with Killed(1) as processes:
+        frontier = sweep(linear(100), [14], ["optimal", "checkmate-ilp"], processes, time_limit=3600, workers=1)
+        assert processes.submit(os.getpid).result() > 0  # with a new process in place of the one that died
+    found, lost = frontier.solutions
+    assert found.status is Status.OPTIMAL
+    assert (lost.schedule, lost.status, lost.lower_bound) == (None, Status.UNKNOWN, found.lower_bound)
+    assert "SIGKILL" in frontier.messages["checkmate-ilp", lost.budget]
+
+
+def test_a_sweep_can_be_cancelled_from_another_thread(captured):
+    run = Sweep(captured("mobilenet_v1"), ["40%", "100%"], ["checkmate-ilp"], time_limit=3600)
+    threading.Timer(0.5, run.cancel).start()
+    with run:
+        list(run)
+    assert "cancelled" in run.frontier().messages["checkmate-ilp", run.frontier().solutions[0].budget]
+
+
+def test_improving_never_loses_what_is_known():
+    known = solve(linear(8), 4)
+    for limits in (Limits(0.0), Limits(30)):
+        found = improve_optimal(linear(8), 4, Answer(known.schedule, 26.0), limits)
+        assert (present(found.schedule).cost, found.lower_bound, found.infeasible) == (26, 26, False)
