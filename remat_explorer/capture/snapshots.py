@@ -55,7 +55,6 @@ _DEEP = 2  # objects of a person's own classes within one another
 _NOTES = ("architectures", "dtype")  # what save_pretrained of transformers writes into a model's configuration
 _CONFIGS = (types.SimpleNamespace, argparse.Namespace)
 _KEEPERS = (threading.local, UserDict, UserList, ChainMap)  # of Python, looked into in full
-_WEAK = (weakref.WeakValueDictionary, weakref.WeakKeyDictionary, weakref.WeakSet)
 _MEMORY = (bytearray, array.array, ctypes.c_int.__mro__[2])  # the last is the base of everything of ctypes
 _READ = (*_MEMORY, threading.Event)
 _FOREIGN = (sys.stdlib_module_names - {"__main__"}) | {"torch", "numpy"}
@@ -226,7 +225,7 @@ class SnapshotTaker:
         """What is put in and taken out by whoever comes, so that only what one pass does to it is looked at."""
         if isinstance(value, queue.Queue):
             return self._with("object", value, [("queue", value.queue)], depth)
-        inner = cast(Any, value).data if isinstance(value, _WEAK) else None
+        inner = cast(Any, getattr(value, "data", None))
         if isinstance(value, weakref.WeakSet):
             self.guards.sets.append((inner, frozenset(inner)))
             return Snapshot("container", (type(value), frozenset(map(id, value))))
