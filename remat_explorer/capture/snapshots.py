@@ -34,7 +34,7 @@ from datetime import date, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import PurePath
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -55,7 +55,6 @@ _DEEP = 2  # objects of a person's own classes within one another
 _NOTES = ("architectures", "dtype")  # what save_pretrained of transformers writes into a model's configuration
 _CONFIGS = (types.SimpleNamespace, argparse.Namespace)
 _KEEPERS = (threading.local, UserDict, UserList, ChainMap)  # of Python, looked into in full
-_WEAK = (weakref.WeakValueDictionary, weakref.WeakKeyDictionary, weakref.WeakSet)
 _MEMORY = (bytearray, array.array, ctypes.c_int.__mro__[2])  # the last is the base of everything of ctypes
 _READ = (*_MEMORY, threading.Event)
 _FOREIGN = (sys.stdlib_module_names - {"__main__"}) | {"torch", "numpy"}
@@ -214,7 +213,7 @@ class SnapshotTaker:
                 return self._object(value, depth)
             self._cuts += 1
         elif type(value).__module__ == "multiprocessing.sharedctypes":
-            return self.of(value.get_obj(), depth)
+            return self.of(cast(Any, value).get_obj(), depth)
         elif isinstance(value, _READ) or self._names is None:
             if (state := _state_of(value)) is not None:
                 self.guards.states.append((value, *state))
@@ -226,11 +225,12 @@ class SnapshotTaker:
         """What is put in and taken out by whoever comes, so that only what one pass does to it is looked at."""
         if isinstance(value, queue.Queue):
             return self._with("object", value, [("queue", value.queue)], depth)
+        inner = cast(Any, getattr(value, "data", None))
         if isinstance(value, weakref.WeakSet):
-            self.guards.sets.append((value.data, frozenset(value.data)))
+            self.guards.sets.append((inner, frozenset(inner)))
             return Snapshot("container", (type(value), frozenset(map(id, value))))
-        if isinstance(value, _WEAK):
-            self.guards.add_mapping(value.data)
+        if isinstance(value, weakref.WeakValueDictionary | weakref.WeakKeyDictionary):
+            self.guards.add_mapping(inner)
             entries = value.items() if isinstance(value, weakref.WeakValueDictionary) else enumerate(value.values())
             return self._with("object", value, [(repr(key), held) for key, held in entries], depth)
         return Snapshot("other", Identity(value))
@@ -341,31 +341,14 @@ _State = tuple[Callable[[Any], Any], Any, _Restore]  # how it is read, what was 
 
 def _state_of(value: Any) -> _State | None:
     """The state of what is no container, but keeps numbers or moves on when it is used, or None."""
-    read: Callable[[Any], Any]
-    restore: _Restore = None
-    if isinstance(value, _MEMORY):
-        if memoryview(value).nbytes > LONG:
-            return None
-        read, restore = bytes, _fill
-    elif isinstance(value, threading.Event):
-        read = threading.Event.is_set
-    elif isinstance(value, random.Random):
-        read, restore = random.Random.getstate, random.Random.setstate
-    elif isinstance(value, np.random.Generator):
-        read, restore = operator.attrgetter("bit_generator.state"), _set_generator
-    elif isinstance(value, np.random.RandomState):
-        read, restore = np.random.RandomState.get_state, np.random.RandomState.set_state
-    elif isinstance(value, io.StringIO | io.BytesIO):
-        read, restore = _written, _rewrite
-    elif isinstance(value, queue.SimpleQueue):
-        read, restore = queue.SimpleQueue.qsize, _take_out
-    elif isinstance(value, types.GeneratorType) or type(value).__module__ in ("builtins", "itertools"):
-        read = _position
-    else:
+    if isinstance(value, _MEMORY) and memoryview(value).nbytes > LONG:
         return None
-    with contextlib.suppress(Exception):  # random.SystemRandom has none, a buffer may be closed
-        held = read(value)
-        return None if held is None else (read, held, restore)
+    for kinds, read, restore in _STATES:
+        if isinstance(value, kinds) or (kinds is types.GeneratorType and type(value).__module__ in _ITERATORS):
+            with contextlib.suppress(Exception):  # random.SystemRandom has none, a buffer may be closed
+                held = read(value)
+                return None if held is None else (read, held, restore)
+            return None
     return None
 
 
@@ -422,6 +405,19 @@ def _position(iterator: Any) -> Any:
 
 def _place_in(part: Any) -> Any:
     return len(part) if isinstance(part, list | tuple) else part if isinstance(part, PLAIN) else _position(part)
+
+
+_ITERATORS = ("builtins", "itertools")
+_STATES: tuple[tuple[Any, Callable[[Any], Any], _Restore], ...] = (
+    (_MEMORY, bytes, _fill),
+    (threading.Event, threading.Event.is_set, None),
+    (random.Random, random.Random.getstate, random.Random.setstate),
+    (np.random.Generator, operator.attrgetter("bit_generator.state"), _set_generator),
+    (np.random.RandomState, np.random.RandomState.get_state, np.random.RandomState.set_state),
+    ((io.StringIO, io.BytesIO), _written, _rewrite),
+    (queue.SimpleQueue, queue.SimpleQueue.qsize, _take_out),
+    (types.GeneratorType, _position, None),
+)
 
 
 class Guards:

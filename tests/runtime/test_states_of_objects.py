@@ -20,7 +20,7 @@ from collections import ChainMap, UserDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -189,7 +189,7 @@ def test_what_is_another_in_a_trace_is_refused(forward, words):
 class Doubling(torch.Tensor):
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = super().__torch_function__(func, types, args, kwargs or {})
+        result = cast(Any, super().__torch_function__(func, types, args, kwargs or {}))
         return result.as_subclass(torch.Tensor) * 2 if func is nn.functional.linear else result
 
 
@@ -207,10 +207,10 @@ def test_a_parameter_of_a_class_that_decides_what_operators_do_is_refused_and_a_
 
 
 def test_several_backward_passes_at_once_are_refused():
-    model, data = nn.Sequential(linear(), nn.Tanh(), linear()), x()
-    y = planned(model)(data)
+    layer = linear()
+    y = planned(nn.Sequential(layer, nn.Tanh(), linear()))(x())
     with pytest.raises(ExecutionError, match="is_grads_batched=True asks for several"):
-        torch.autograd.grad(y, model[0].weight, torch.eye(32).view(32, 4, 8), is_grads_batched=True)
+        torch.autograd.grad(y, layer.weight, torch.eye(32).view(32, 4, 8), is_grads_batched=True)
 
 
 @pytest.mark.parametrize("size", [None, 8])
