@@ -254,11 +254,12 @@ def monotone(first: int, count: int, ends: float) -> dict[str, Any]:
         found["graphs"] += 1
         for what, given in more.items():
             better, also = cost(*given)
+            change = f"less {what}" if what == "latency" else f"more {what}"
             found[f"compared: {what}"] += 1
-            found[f"faster with more {what}"] += better < least * (1 - 1e-9)
+            found[f"faster with {change}"] += better < least * (1 - 1e-9)
             found["both proven"] += proven and also
             if better > least * (1 + 1e-9):
-                found[f"slower with more {what}"] += 1
+                found[f"slower with {change}"] += 1
                 print(number, what, least, better, proven, also, flush=True)
         number += 1
     return {what: int(count) for what, count in found.items()} | {"number": number}

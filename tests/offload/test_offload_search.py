@@ -221,6 +221,8 @@ def test_no_kept_answer_of_the_one_problem_is_given_for_the_other() -> None:
         sent = rx.solve(graph, 4, "offload", transfers=transfers, cache=True)
         less = rx.solve(graph, 4, "offload", transfers=Transfers(0.25, 0.25), cache=True)
         assert (sent.transfers, less.transfers) == (transfers, Transfers(0.25, 0.25))
+        assert sent.cost is not None
+        assert less.cost is not None
         assert sent.cost < less.cost
 
 

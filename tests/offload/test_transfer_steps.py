@@ -68,7 +68,8 @@ def state_of(model: nn.Module) -> dict[str, Any]:
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return one.keys() == other.keys() and all(
-        (a is None and b is None) or torch.equal(a, b) for a, b in zip(one.values(), other.values(), strict=True)
+        torch.equal(a, b) if a is not None and b is not None else a is b
+        for a, b in zip(one.values(), other.values(), strict=True)
     )
 
 
@@ -151,7 +152,8 @@ def test_a_step_that_fails_names_its_statement_leaves_no_trace_and_the_next_one_
         with monkeypatch.context() as patch:
             if isinstance(what, tuple):
                 patch.setattr(*what)
-            with what() if callable(what) else contextlib.nullcontext():
+            entered: Any = what() if callable(what) else contextlib.nullcontext()
+            with entered:
                 yield
 
     def failing() -> None:
