@@ -2,7 +2,8 @@
 
 Read `item` first, then `items`, their list. A file of items is called by its paper and its subject; the graphs that
 they run on are in `layer_graphs` and `p100`. `judge` compares every method with what is proven at its own peak, and
-`arena_page` shows that. `python -m reproduction` is the command.
+`arena_page` shows that; `transfer_map` shows where sending values to the host pays. `python -m reproduction` is the
+command.
 
 >>> from reproduction import ITEMS
 >>> outcome = ITEMS["checkmate-appendix-a"].run("small")

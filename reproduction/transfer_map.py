@@ -232,7 +232,8 @@ def lanes_by_bandwidth(plans: Mapping[str, rx.TransferSolution], theme: Theme = 
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.45, 0.55], vertical_spacing=0.08)
     figure.add_traces(_lanes(first, colours))
     figure.frames = frames
-    figure.add_hline(y=first.budget, line={"color": colours.budget, "dash": "dash"}, row=2, col=1)
+    line = {"color": colours.budget, "dash": "dash"}
+    figure.add_shape(type="line", x0=0, x1=1.02 * longest, y0=first.budget, y1=first.budget, line=line, row=2, col=1)
     figure.add_annotation(
         x=0, xref="x2", y=first.budget, yref="y2", text="budget", showarrow=False, xanchor="left", yanchor="bottom"
     )
@@ -247,7 +248,7 @@ def lanes_by_bandwidth(plans: Mapping[str, rx.TransferSolution], theme: Theme = 
         **player(list(plans), "bandwidth ", 1200, -0.45, colours),
     )  # fmt: skip
     figure.update_yaxes(automargin=True)
-    return figure.update_layout(meta={"stills": [list(plans)[0], list(plans)[-1]], "still height": 360})
+    return figure.update_layout(meta={"stills": [next(iter(plans)), list(plans)[-1]], "still height": 360})
 
 
 def _lanes(solution: rx.TransferSolution, colours: Palette) -> list[Any]:
