@@ -85,8 +85,7 @@ def worst_table(verdicts: Sequence[Verdict]) -> str:
             continue
         lost = f"{100 * top.at_least:.1f}"
         at_most = lost if top.at_most is None else f"{100 * top.at_most:.1f}"
-        there = f"{top.graph}, {format_bytes(top.peak)} of {format_bytes(top.budget)}"
-        rows.append((f"`{method}`", kept, lost if lost == at_most else f"{lost} ({at_most})", there))
+        rows.append((f"`{method}`", kept, lost if lost == at_most else f"{lost} ({at_most})", top.graph))
     return narrow_table(rows[0], rows[1:])
 
 

@@ -117,8 +117,7 @@ def measured(graph: Graph, f: float) -> dict[str, Any]:
         cell: dict[str, Any] = {"bandwidth": bandwidth}
         for choice, strategy in (("send", "offload-only"), ("both", "offload")):
             before = cells[-1][choice] if cells else None
-            free = before is not None and before["overhead"] is not None and before["overhead"] < 1 + NOTHING
-            if free:
+            if before is not None and before["overhead"] is not None and before["overhead"] < 1 + NOTHING:
                 cell[choice] = {**before, "seconds": 0.0}
             elif choice == "both" and (cell["send"]["overhead"] or 2) < 1 + NOTHING:
                 cell[choice] = {**cell["send"], "seconds": 0.0}

@@ -37,12 +37,12 @@ def stated(notebook: nbformat.NotebookNode) -> int:
 def execution_seconds(path: Path) -> float:
     """Seconds to run a notebook with its small settings."""
     sys.path.insert(0, str(ROOT))
-    from tests.notebooks.notebook_runs import execute
+    from tests.notebooks.notebook_runs import execute, lasting_kernel
 
-    begin = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
-        execute(path, Path(folder))
-    return time.perf_counter() - begin
+    with lasting_kernel() as kernel, tempfile.TemporaryDirectory() as folder:
+        begin = time.perf_counter()
+        execute(path, Path(folder), kernel)
+        return time.perf_counter() - begin
 
 
 def main() -> None:

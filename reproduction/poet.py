@@ -84,8 +84,8 @@ class EnergyGraph:
         entry = graphs[name]
         edges = {tuple(edge) for edge in entry["edges"]}  # one is twice in the list: see docs/findings.md
         reads = tuple(tuple(sorted(u for u, v in edges if v == k)) for k in range(len(entry["bytes"])))
-        columns = (tuple(entry[key]) for key in ("bytes", "seconds", "joules", "joules_in", "joules_out"))
-        return EnergyGraph(name, *columns, reads)
+        columns = {key: tuple(entry[key]) for key in ("bytes", "seconds", "joules", "joules_in", "joules_out")}
+        return EnergyGraph(name, reads=reads, **columns)
 
     @property
     def n(self) -> int:

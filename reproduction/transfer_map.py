@@ -67,8 +67,8 @@ class Cell:
         >>> Cell("unet", "A100", 0.2, 32, 8.9, 93.1, 5.6, 8.6, 80.0, 0.9).choice
         'both'
         """
-        alone = [self._suffices(self.recompute), self._suffices(self.send)]
-        return {(True, True): EITHER, (True, False): RECOMPUTE, (False, True): SEND, (False, False): BOTH}[*alone]
+        alone = self._suffices(self.recompute), self._suffices(self.send)
+        return {(True, True): EITHER, (True, False): RECOMPUTE, (False, True): SEND, (False, False): BOTH}[alone]
 
     @property
     def proven(self) -> bool:
@@ -175,23 +175,23 @@ def transfer_map(cells: Sequence[Cell], f: float = 0.2, theme: Theme = "light") 
     for number, device in enumerate(devices):
         z, text, tips = [], [], []
         for network in networks:
-            row = {cell.bandwidth: cell for cell in mine if (cell.device, cell.network) == (device, network)}
-            line = [row.get(bandwidth) for bandwidth in bandwidths]
+            known = {cell.bandwidth: cell for cell in mine if (cell.device, cell.network) == (device, network)}
+            line = [known.get(bandwidth) for bandwidth in bandwidths]
             first = next((cell for cell in line if cell), None)
             z.append([0 if first else None, *(None if cell is None else kinds.index(cell.choice) for cell in line)])
             text.append(["" if first is None else _percent(first.recompute), *map(_said, line)])
             tips.append(["without a link", *map(_tip, line)])
-        place = {"row": 1 + number // columns, "col": 1 + number % columns}
+        row, column = 1 + number // columns, 1 + number % columns
         figure.add_trace(
             go.Heatmap(
                 z=z, x=across, y=networks, text=text, texttemplate="%{text}", customdata=tips, colorscale=scale,
                 zmin=-0.5, zmax=len(kinds) - 0.5, showscale=False, xgap=2, ygap=2,
                 hovertemplate="%{y}, %{x} GB/s<br>%{customdata}<extra></extra>", textfont={"color": "#FFFFFF"},
             ),
-            **place,
+            row=row, col=column,
         )  # fmt: skip
-        figure.update_xaxes(type="category", showgrid=False, **place)
-        figure.update_yaxes(type="category", showgrid=False, autorange="reversed", **place)
+        figure.update_xaxes(type="category", showgrid=False, row=row, col=column)
+        figure.update_yaxes(type="category", showgrid=False, autorange="reversed", row=row, col=column)
     figure.update_xaxes(title_text="bandwidth each way, GB/s", row=-(-len(devices) // columns))
     key = "   ".join(f"<span style='color:{shades[kind]}'>■</span> {WORDS[kind]}" for kind in kinds)
     figure.add_annotation(
