@@ -29,7 +29,7 @@ class Column:
         return "" if found is None else str(found)
 
 
-def shortened(words: str, limit: int = 220) -> str:
+def shortened(words: str, limit: int = 150) -> str:
     """The first line of an error, not longer than ``limit``."""
     line = " ".join(words.split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
