@@ -525,9 +525,11 @@ const MOST_WAYS = 24;
 function drawWays(context, model, data, space, colours) {
   const fetched = model.get("kinds").indexOf("fetched");
   const back = [...Array(data.count).keys()].filter((i) => data.kind[i] === fetched);
-  Object.assign(context, { strokeStyle: colours.sent, lineWidth: 1.5 });
+  const selected = back.filter((one) => data.value[one] === model.get("value"));
   context.setLineDash([3, 3]);
-  for (const i of back.length > MOST_WAYS ? back.filter((one) => data.value[one] === model.get("value")) : back) {
+  for (const i of back.length > MOST_WAYS ? selected : back) {
+    const [strokeStyle, lineWidth] = selected.includes(i) ? [colours.cursor, 2.5] : [selected.length ? mixed(colours.sent, colours.ground, 0.6) : colours.sent, 1.5];
+    Object.assign(context, { strokeStyle, lineWidth });
     const all = data.rectanglesOf(data.value[i]);
     const left = all[all.indexOf(i) - 1];
     if (left === undefined || data.end[left] > space.to || data.begin[i] < space.from) continue;

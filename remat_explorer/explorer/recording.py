@@ -79,9 +79,9 @@ from remat_explorer.figures import (
     PLACES,
     AnyPlan,
     host_stack,
-    journeys_of,
     rectangles_of,
     schedule_of,
+    widest_journey,
 )
 from remat_explorer.graph import Graph
 from remat_explorer.graph.repeated_blocks import repeated_blocks
@@ -347,8 +347,8 @@ class RecordedPoint:
         """Stage and value that are worth a look."""
         if isinstance(self.plan, Plan):
             return first_look(self.schedule, self.plan)
-        ways = journeys_of(self.plan)
-        return (ways[0].fetched, ways[0].value) if ways else (0, 0)
+        way = widest_journey(self.plan)
+        return (0, 0) if way is None else (way.fetched, way.value)
 
     def stage_parts(self) -> list[dict[str, str]]:
         """What depends on each stage alone."""

@@ -38,6 +38,7 @@ from remat_explorer.figures.memory_map import (
     rectangles_of,
     schedule_of,
     waits_of,
+    widest_journey,
 )
 from remat_explorer.figures.memory_stack import LAYERS, Stack, host_stack, stack
 from remat_explorer.figures.memory_timeline import (

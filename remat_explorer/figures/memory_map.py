@@ -311,6 +311,12 @@ def journeys_of(plan: TransferPlan) -> list[Journey]:
     return found
 
 
+def widest_journey(plan: TransferPlan) -> Journey | None:
+    """The journey of the largest value, of equal ones the longest; None if nothing travels."""
+    sizes = plan.graph.value_bytes
+    return max(journeys_of(plan), key=lambda way: (sizes[way.value], way.fetched - way.freed), default=None)
+
+
 ACROSS, UP = 30, 16  # places that can be pointed at, of a rectangle that fills the map
 SEAM, MOST_SEAM = 1 / 600, 0.1  # space over each rectangle, as a share of the arena, and of the rectangle at most
 THIN = 1 / 250  # of the arena; what is thinner has one place

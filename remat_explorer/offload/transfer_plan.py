@@ -273,6 +273,7 @@ class _Builder:
         self.spent: list[int] = []  # copies that nobody fetches again
         self.seen: set[int] = set()
         self.dies_at, self.last_fetch = self._lives()
+        self.last_send = max((i for i, (verb, _, _) in enumerate(events) if verb == "send"), default=-1)
 
     def _lives(self) -> tuple[list[list[int]], dict[int, int]]:
         """Values whose version is used last by each event, and the last event that needs each copy on the host."""
@@ -319,6 +320,7 @@ class _Builder:
                     self._let_go(stage, v)
             if verb != "compute" and self.last_fetch[what] == i:
                 self.spent.append(what)
+            self._drop_spent(i, stage)
         for v in list(self.waiting):
             self._free(stage, v)
         for v in self.spent:
@@ -387,6 +389,13 @@ class _Builder:
         self.held -= self.sizes[v]
         self.present.discard(v)
         self.statements.append(Free(stage, v))
+
+    def _drop_spent(self, i: int, stage: int) -> None:
+        """Drop copies that are back, where no later send waits for that."""
+        done = self.clock.computing if i >= self.last_send else self.clock.sending
+        for v in [v for v in self.spent if self.clock.host_busy[v] <= done]:
+            self.spent.remove(v)
+            self._drop(stage, v)
 
     def _drop(self, stage: int, v: int) -> None:
         self.clock.drop(v)

@@ -394,7 +394,7 @@ def test_panels_say_of_a_plan_that_sends_why_each_value_travels_and_what_cannot_
     explorer.select(value=journey.value, stage=journey.fetched)
     said = plain(html(panels, "explain"))
     assert f"Sent to the host in stage {journey.sent}, back in stage {journey.fetched}" in said
-    assert "takes cost 2, beside computing" in said
+    assert "takes cost 2, while other operations are computed" in said
     assert "its operation takes cost 1" in said
     assert "on the host" in said
     assert "Runs twice or travels" in view_of(explorer, RunsTwiceView).widget.html

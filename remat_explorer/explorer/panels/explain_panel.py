@@ -96,7 +96,8 @@ def sending_reason(plan: TransferPlan, schedule: Schedule, value: int, stage: in
     cost = float(graph.costs[producer])
     again = [int(t) for t in schedule.implementations_of(producer).nonzero()[0]][1:]
     ways = [journey for journey in journeys_of(plan) if journey.value == value]
-    travel = f"sending and fetching its {format_bytes(size)} takes {cost_text(graph, copies)}, beside computing"
+    time = cost_text(graph, copies)
+    travel = f"sending and fetching its {format_bytes(size)} takes {time}, while other operations are computed"
     compute = f"its operation takes {cost_text(graph, cost)}, during which nothing else is computed"
     if ways:
         trips = "; ".join(f"in stage {way.sent}, back in stage {way.fetched}" for way in ways)
@@ -107,8 +108,8 @@ def sending_reason(plan: TransferPlan, schedule: Schedule, value: int, stage: in
     else:
         reason = f"It stays on the device until its last use. To make room, {compute}; {travel}."
     away = any(way.freed < stage <= way.fetched for way in ways)
-    here = "on the host" if away else "kept" if schedule.S[stage, value] else "not there"
-    return f'<p class="reason">{text(reason)} When this stage begins, it is {here}.</p>'
+    here = "on the host" if away else "in memory" if schedule.S[stage, value] else "not in memory"
+    return f'<p class="reason">{text(reason)} When stage {stage} begins, it is {here}.</p>'
 
 
 class StatementNumbers:

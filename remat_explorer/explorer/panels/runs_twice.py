@@ -15,6 +15,7 @@ from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule
 
 MOST = 200  # rows
+TRAVEL_WIDTH = 6  # pixels: copies run beside computing, so their times are not compared with its
 TRAVELS = "Nothing runs twice or travels: every value is kept until its last use."
 NOTHING = "Nothing runs twice: every value is kept until its last use."
 
@@ -113,7 +114,7 @@ def runs_twice_html(schedule: Schedule, selected: int, plan: TransferPlan | None
     rows = [*repeated_values(schedule), *(travelling_values(plan) if plan is not None else ())]
     if not rows:
         return f'<p class="note">{text(NOTHING if plan is None else TRAVELS)}</p>'
-    widest = max(row.share for row in rows) or 1.0
+    widest = max((row.share for row in rows if not row.travels), default=0.0) or 1.0
     names = [schedule.graph.operations[int(schedule.graph.producer[row.value])].name for row in rows[:MOST]]
     sizes = [format_bytes(row.bytes) for row in rows[:MOST]]
     units = {size.rpartition(" ")[2] for size in sizes}
@@ -134,12 +135,12 @@ def runs_twice_html(schedule: Schedule, selected: int, plan: TransferPlan | None
 
 def _row(row: Repeated, name: str, whole: str, size: str, selected: bool, width: float) -> str:
     times = f" ×{row.times + (not row.travels)}" if row.times > 1 else ""
-    time = f"{100 * row.share:.1f} %" if row.travels else f"+{100 * row.share:.1f} %"
+    time = f"{100 * row.share:.1f} % beside" if row.travels else f"+{100 * row.share:.1f} %"
     current = ' aria-current="true" class="selected"' if selected else ""
     kind = "bar travels" if row.travels else "bar"
     return (
         f'<tr{data(row.value, row.stage)}{current} title="{text(whole)}">'
-        f'<td><i class="{kind}" style="width:{30 * width:.1f}px"></i>'
+        f'<td><i class="{kind}" style="width:{TRAVEL_WIDTH if row.travels else 30 * width:.1f}px"></i>'
         f'<span class="link" role="button" tabindex="0"{data(row.value, row.stage)}>{text(name)}</span>{times}</td>'
         f'<td class="number">{time}</td><td class="number">{size}</td></tr>'
     )

@@ -15,7 +15,7 @@ from remat_explorer.explanations import first_look
 from remat_explorer.explorer.state.implementation_choices import describe_kinds
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.state.strategy_choice import describe_strategy
-from remat_explorer.figures import schedule_of
+from remat_explorer.figures import schedule_of, widest_journey
 from remat_explorer.graph import Graph, cost_unit
 from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.offload import TransferPlan, Transfers, TransferSolution, check_transfers, status_of
@@ -270,7 +270,7 @@ def add_to_frontier(
 
 
 def auto_select(state: State) -> None:
-    """Select what is worth a look of the schedule on the screen: its dearest recomputation, or its peak.
+    """Select what is worth a look of the schedule on the screen: its dearest recomputation, its peak, or what travels.
 
     >>> import remat_explorer as rx
     >>> solution = rx.solve(rx.linear(8), budget=4)
@@ -279,9 +279,14 @@ def auto_select(state: State) -> None:
     >>> state.stage, state.value
     (10, 5)
     """
-    if state.schedule is None or state.plan is None:
+    sent = None if state.sending is None or state.sending.plan is None else widest_journey(state.sending.plan)
+    if sent is not None:
+        stage, value = sent.fetched, sent.value
+    elif state.schedule is not None and state.plan is not None:
+        stage, value = first_look(state.schedule, state.plan)
+    else:
         return
-    stage, value = state.auto_selection = first_look(state.schedule, state.plan)
+    state.auto_selection = stage, value
     with state.at_once():
         state.stage, state.value = stage, value
         state.auto_selection = (state.stage, state.value)  # before anybody hears of it

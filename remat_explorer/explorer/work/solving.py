@@ -18,6 +18,7 @@ from remat_explorer.explorer.work.screen import (
     rules_out,
     show_schedule,
     show_sending,
+    update_auto_selection,
 )
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
@@ -114,6 +115,7 @@ def solve_sending(state: State, graph: Graph, cancelled: threading.Event) -> Non
             return
         best = best_sending(state, budget)
         show_sending(state, found if best is None or best.cost == found.cost else best)
+        update_auto_selection(state)
 
 
 def warm_start(state: State, request: SolveRequest, budget: int) -> Answer:
