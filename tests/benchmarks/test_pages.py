@@ -43,7 +43,7 @@ def test_gaps_just_above_the_smallest_budget(folder: Path) -> None:
     graphs = {entry["graph"] for entry in entries}
     solved, near = (sum(gap < limit for gap in gaps) for limit in (1e-5, 0.05))
     assert f"With {len(graphs)} reference graphs" in said
-    assert f"{solved} of the {len(gaps)} problems are solved to 0.001 %, and {near} to 5 %" in said
+    assert f"{solved} of the {len(gaps)} problems end with a gap of 0.001 % or less, {near} with 5 % or less" in said
     assert f"gaps of up to {100 * max(gaps):.1f} % remain" in said
     for graph in {entry["graph"] for entry in entries if entry["gap"] > 0.05}:
         assert f"`{graph}`" in said
