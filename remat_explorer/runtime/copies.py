@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import shutil
 import tempfile
 import threading
@@ -50,7 +51,7 @@ class Tier:
     """Where copies lie: in the host's memory, or in files of a folder, the system's for temporary files by default.
 
     Raises:
-        ArgumentError: if there is no such tier, or a folder is given for copies in memory.
+        ArgumentError: if there is no such tier, or a folder is given for copies in memory, or one that is not there.
     """
 
     name: str = HOST
@@ -62,6 +63,8 @@ class Tier:
             raise ArgumentError(f"tier={shown(self.name)} is neither 'host' nor 'disk'")
         if self.folder is not None and self.name != DISK:
             raise ArgumentError(f"folder={shown(str(self.folder))} is for tier='disk', whose copies are files")
+        if self.folder is not None and not (os.path.isdir(self.folder) and os.access(self.folder, os.W_OK | os.X_OK)):
+            raise ArgumentError(f"folder={shown(str(self.folder))} is no folder that can be written; give one that is")
 
     def open(self, plan: TransferPlan, device: torch.device, cancelled: Callable[[], bool] = lambda: False) -> Copies:
         """Copies for one run of a plan; to be closed."""

@@ -21,7 +21,7 @@ from torch import nn
 import remat_explorer as rx
 from remat_explorer.capture.memory_meter import memory_meter
 from remat_explorer.claims import Status
-from remat_explorer.errors import ExecutionError, SolutionError
+from remat_explorer.errors import ArgumentError, ExecutionError, SolutionError
 from remat_explorer.offload import TransferSolution
 from remat_explorer.runtime.copies import POLL, CopyThreads
 from remat_explorer.runtime.interpreter import Interpreter
@@ -178,8 +178,8 @@ def test_a_step_that_fails_names_its_statement_leaves_no_trace_and_the_next_one_
 
 
 def test_a_folder_that_is_none_is_named(solution, tmp_path) -> None:
-    with pytest.raises(ExecutionError, match="none'"):
-        made_with(solution, tier="disk", folder=tmp_path / "none")[1](X)
+    with pytest.raises(ArgumentError, match="none' is no folder that can be written"):
+        made_with(solution, tier="disk", folder=tmp_path / "none")
 
 
 def test_a_folder_that_goes_while_a_copy_is_dropped_ends_the_step() -> None:
