@@ -169,15 +169,13 @@ def test_the_entry_point_of_extending_is_that_of_the_package() -> None:
 
 
 def test_the_errors_of_limits_are_raised(capsys: pytest.CaptureFixture[str]) -> None:
-    branch, read, strategies, least, changed, whose, attention = run("limits", capsys)
+    branch, read, strategies, least, changed = run("limits", capsys)
     assert "torch.where" in branch
     assert read.startswith("6 is read out of input 1 at ")
     bounds = list(map(int, least.split()))
     assert bounds == sorted(bounds)
     assert strategies == "['optimal', 'checkpoint-all']"
     assert "attribute p of '1' (Dropout) is 0.2, but the plan was made for 0.1" in changed
-    assert whose == "sm_90"
-    assert attention.count("efficient_attention") == 2  # forward and backward
 
 
 @pytest.mark.thorough  # tests of the runtime show each loop
