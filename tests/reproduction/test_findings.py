@@ -246,7 +246,7 @@ def test_the_gains_of_joint_algorithms_are_those_of_figure_4() -> None:
         pair = [f"{100 * (known[network, group] - 1):.1f} %" for group in ("none", "conv-optimized")]
         assert re.search(f"{pair[0]} against {pair[1]}", text), network
     alone = [f"{100 * (known[network, 'output-activated'] - 1):.1f} %" for network in ("googlenet", "resnet50")]
-    assert f"come to {' and '.join(alone)} on GoogLeNet and ResNet-50" in text
+    assert f"come to {alone[0]} on GoogLeNet and {alone[1]} on ResNet-50" in text
 
 
 def test_the_bytes_of_resnet50_are_those_of_its_captured_graph() -> None:

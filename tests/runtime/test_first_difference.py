@@ -37,7 +37,7 @@ def swish(self: Any, x: torch.Tensor) -> torch.Tensor:
 class Wobbly(torch.autograd.Function):
     """A backward pass that gives something else each time."""
 
-    calls = itertools.count(1)  # a number that is counted in backward would be refused
+    vars(torch.utils)["counted"] = itertools.count(1)  # in a library, where no capture looks: elsewhere it is refused
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -45,7 +45,7 @@ class Wobbly(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
-        return gradients[0] * (1 + next(Wobbly.calls) / 64)
+        return gradients[0] * (1 + next(vars(torch.utils)["counted"]) / 64)
 
 
 def network(middle: nn.Module) -> tuple[nn.Module, tuple[torch.Tensor]]:
