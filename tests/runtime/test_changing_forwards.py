@@ -340,7 +340,7 @@ def emptied() -> Iterator[None]:
         QUEUE.get()
 
 
-LEAVE = ("in a thread's local storage", "of a custom function that gives its input", "within vmap", "detached")
+LEAVE = ("of a custom function that gives its input", "within vmap", "detached")
 
 
 @pytest.mark.parametrize("name", thorough_but(LEAVING, *LEAVE))

@@ -72,6 +72,7 @@ class ExplainPanel(SidePanel):
 def sending_html(plan: TransferPlan, schedule: Schedule, value: int, stage: int) -> str:
     """What is said of a value of a plan that sends: why, and what writes it.
 
+    >>> from remat_explorer.figures import schedule_of
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.offload import Transfers
     >>> events = [("compute", 0, 0), ("send", 0, 0), ("compute", 1, 1), ("fetch", 2, 0), ("compute", 2, 2)]

@@ -240,7 +240,7 @@ def plan_with_sends(
 
     >>> from remat_explorer.instances import linear
     >>> graph = linear(3)
-    >>> plan = plan_with_sends(checkpoint_all(graph), Transfers(1.0, 1.0), 4, {0: 4, 1: 4})
+    >>> plan = plan_with_sends(checkpoint_all(graph), Transfers(1.0, 1.0), 4, {0: 5, 1: 4})
     >>> plan.sent_bytes, plan.peak, plan.makespan
     (2, 4, 7.0)
     """
