@@ -62,6 +62,8 @@ class RandomSourceCheck:
     The generators of Python and NumPy are left as they were.
     """
 
+    elsewhere = 0  # how often another thread has set torch's seed
+
     def __enter__(self) -> RandomSourceCheck:
         self._before = self._last = _states()
         self._drawn: tuple[str, str] | None = None
@@ -85,8 +87,9 @@ class RandomSourceCheck:
             caller: types.FrameType | None = sys._getframe(1)
             while caller is not None and caller.f_code.co_filename in _FORKING:
                 caller = caller.f_back
-            own = caller and threading.get_ident() == self._thread and file_name(caller.f_code.co_filename)
-            if own and (place := place_of(caller)):
+            if threading.get_ident() != self._thread:
+                RandomSourceCheck.elsewhere += 1
+            elif caller and file_name(caller.f_code.co_filename) and (place := place_of(caller)):
                 self._seeded = self._seeded or f"at {file_name(place[0])}:{place[1]}"
             return original(*args, **kwargs)
 
@@ -130,7 +133,7 @@ class ThreadCheck:
         own, start, dispatch = threading.get_ident(), threading.Thread.start, FunctionalTensor.__torch_dispatch__
 
         def start_noted(thread: threading.Thread) -> None:
-            if place := place_of(sys._getframe(1)):
+            if threading.get_ident() == own and (place := place_of(sys._getframe(1))):
                 self._place = self._place or f"at {file_name(place[0])}:{place[1]}"
             start(thread)
 
@@ -201,7 +204,7 @@ class RepeatedPassCheck(TorchFunctionMode):
                 stack.enter_context(mock.patch.object(place, "open", self._noted(place.open)))
             self._patches = stack.pop_all()
         self._passes += 1
-        self._seed, self._settings = torch.initial_seed(), _kernel_settings()
+        self._seed, self._settings = (torch.initial_seed(), RandomSourceCheck.elsewhere), _kernel_settings()
         return super().__enter__()
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
@@ -211,7 +214,7 @@ class RepeatedPassCheck(TorchFunctionMode):
             return
         if self._refusal is not None:  # forward has caught it
             raise self._refusal
-        if torch.initial_seed() != self._seed:
+        if torch.initial_seed() != self._seed[0] and RandomSourceCheck.elsewhere == self._seed[1]:
             raise CaptureError(f"the model {_SEEDS.format('by torch.default_generator')}")
         if self._first is None:
             self._first = self._calls
@@ -221,10 +224,11 @@ class RepeatedPassCheck(TorchFunctionMode):
 
     def _noted(self, opens: Callable[..., Any]) -> Callable[..., Any]:
         """What opens files, and notes which, where forward does."""
+        own = threading.get_ident()
 
         @functools.wraps(opens)
         def call(file: Any, *args: Any, **kwargs: Any) -> Any:
-            if place := place_of(sys._getframe(1)):
+            if threading.get_ident() == own and (place := place_of(sys._getframe(1))):
                 self._opened[str(file), f"{file_name(place[0])}:{place[1]}"] = None
             return opens(file, *args, **kwargs)
 
@@ -291,8 +295,14 @@ def _kernel_settings() -> dict[str, Any]:
 
 
 def _ahead(clock: Callable[[], Any], seconds: int) -> Callable[[], Any]:
-    """A clock that is ahead for forward alone."""
-    return lambda: clock() + seconds if seconds and place_of(sys._getframe(1)) else clock()
+    """A clock that is ahead for forward alone, in the thread that runs it."""
+    own = threading.get_ident()
+
+    def ahead() -> Any:
+        late = seconds and threading.get_ident() == own and place_of(sys._getframe(1))
+        return clock() + seconds if late else clock()
+
+    return ahead
 
 
 class _Constant:

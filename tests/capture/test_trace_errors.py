@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import threading
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -336,3 +338,23 @@ def test_a_layer_drop_that_is_0_already_is_not_advised_again():
         part.training = False
         graph = rx.capture(model, (x(),))
         assert any("dropout" in operation.name for operation in graph.operations)  # which its parts keep
+
+
+def test_seeds_and_clocks_of_other_threads_are_no_matter_of_forward() -> None:
+    over, late = threading.Event(), []
+
+    def go_on() -> None:
+        begun = time.time()
+        while not over.is_set():
+            torch.manual_seed(len(late))
+            late.append(time.time() - begun)
+
+    other = threading.Thread(target=go_on)
+    other.start()
+    try:
+        for _ in range(3):
+            rx.capture(nn.Sequential(nn.Linear(4, 4), nn.Tanh()), (torch.ones(2, 4),))
+    finally:
+        over.set()
+        other.join()
+    assert 0 <= max(late) < 3600

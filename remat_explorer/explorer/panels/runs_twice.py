@@ -128,14 +128,15 @@ def runs_twice_html(schedule: Schedule, selected: int, plan: TransferPlan | None
         marked = row.value == selected, row.share / widest
         lines.append(_row(row, layer, name, size.removesuffix(unit[2:]), *marked))
     more = f'<tr><td class="note" colspan="3">and {len(rows) - MOST} more</td></tr>' if len(rows) > MOST else ""
-    title = "Runs twice or travels" if any(row.travels for row in rows) else "Runs twice"
-    head = f'<tr><th>{title}</th><th class="number">time</th><th class="number">saves' + f"{unit}</th></tr>"
+    travel = any(row.travels for row in rows)
+    title, time = ("Runs twice or travels", "time (copies)") if travel else ("Runs twice", "time")
+    head = f'<tr><th>{title}</th><th class="number">{time}</th><th class="number">saves' + f"{unit}</th></tr>"
     return f'<table class="twice roving">{head}{"".join(lines)}{more}</table>'
 
 
 def _row(row: Repeated, name: str, whole: str, size: str, selected: bool, width: float) -> str:
     times = f" ×{row.times + (not row.travels)}" if row.times > 1 else ""
-    time = f"{100 * row.share:.1f} % beside" if row.travels else f"+{100 * row.share:.1f} %"
+    time = f"({100 * row.share:.1f} %)" if row.travels else f"+{100 * row.share:.1f} %"
     current = ' aria-current="true" class="selected"' if selected else ""
     kind = "bar travels" if row.travels else "bar"
     return (
