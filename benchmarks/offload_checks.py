@@ -105,7 +105,7 @@ def executed(first: int, count: int, ends: float) -> dict[str, Any]:
         found["plans"] += 1
         found["statements"] += len(plan.statements)
         found["bytes sent"] += plan.sent_bytes
-        found["equal over lying memory"] += outcome(case, plan, Opening(make=LyingInWait)).equal
+        found["equal over memory filled with NaN"] += outcome(case, plan, Opening(make=LyingInWait)).equal
         delayed = Opening(make=lambda plan, tier, seed=number: Late(plan, tier, seed))
         found["equal as a step with late copies"] += trained(case, plan, delayed).equal
         copies, left = run_over_streams(case, plan)

@@ -34,10 +34,12 @@ def swish(self: Any, x: torch.Tensor) -> torch.Tensor:
     return nn.functional.silu(x) if type(x) is torch.Tensor else x * torch.sigmoid(x)
 
 
+library: Any = torch.utils
+library.counted = itertools.count(1)  # where no capture looks: elsewhere it is refused
+
+
 class Wobbly(torch.autograd.Function):
     """A backward pass that gives something else each time."""
-
-    vars(torch.utils)["counted"] = itertools.count(1)  # in a library, where no capture looks: elsewhere it is refused
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -45,7 +47,7 @@ class Wobbly(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
-        return gradients[0] * (1 + next(vars(torch.utils)["counted"]) / 64)
+        return gradients[0] * (1 + next(library.counted) / 64)
 
 
 def network(middle: nn.Module) -> tuple[nn.Module, tuple[torch.Tensor]]:

@@ -102,7 +102,8 @@ def sending_reason(plan: TransferPlan, schedule: Schedule, value: int, stage: in
     compute = f"its operation takes {cost_text(graph, cost)}, during which nothing else is computed"
     if ways:
         trips = "; ".join(f"in stage {way.sent}, back in stage {way.fetched}" for way in ways)
-        reason = f"Sent to the host {trips}: {travel}. To compute it again, {compute}."
+        waits = "It costs only what computing waits for it."
+        reason = f"Sent to the host {trips}: {travel}. {waits} To compute it again, {compute}."
     elif again:
         stages = ", ".join(map(str, again[:SHOWN]))
         reason = f"Computed again in stage {stages}: {compute}. Instead, {travel}."
