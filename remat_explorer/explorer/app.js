@@ -4,6 +4,7 @@ const WORDS = "The kernel was restarted or has ended: run the cell again.";
 
 function kernelTold(explorer, el, banner) {
   const ended = explorer.classList.contains("jupyter-widgets-disconnected");
+  if (ended === (banner.textContent !== "")) return;
   banner.textContent = ended ? WORDS : "";
   for (const row of explorer.children) row.inert = ended && !row.contains(el);
 }
@@ -122,10 +123,17 @@ function render({ model, el }) {
     group(explorer, model.get("groups"));
     showFits(explorer, model.get("fits"));
   };
-  const changes = new MutationObserver(look);
+  const changes = new MutationObserver(() => {
+    look();
+    kernelTold(explorer, el, banner); // the explorer's own view may hear of its kernel long after this one
+  });
   model.on("change:fits", look);
   // the explorer's own view hears of its kernel beside this one, before or after
-  const told = () => setTimeout(() => explorer && kernelTold(explorer, el, banner));
+  const told = () =>
+    setTimeout(() => {
+      explorer ??= el.closest(".remat-explorer"); // on a slow page nobody has looked yet
+      if (explorer) kernelTold(explorer, el, banner);
+    });
   const pressed = (event) => {
     if (!explorer) return;
     keepKeys(event, explorer);
