@@ -5,7 +5,8 @@
 
 Each case is brought about once; its page is given every size and theme then.
 
-The picture of docs/explorer.md, docs/explorer.png, is that of the case "executed", 1280x800, light.
+The picture of docs/explorer.md, docs/explorer.png, is that of the case "executed", 1280x800, light; docs/folding.png
+is R and S of the case "folded-matrices" in the same size.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ CASES: dict[str, list[str]] = {
     "plan": [SMALL, SOLVE, 'explorer.state.panel = "plan"'],
     "memory": [SMALL, SOLVE, 'explorer.state.picture = "memory"'],
     "folded": [GPT2, SOLVE],
+    "folded-matrices": [GPT2, SOLVE, 'explorer.state.picture = "matrices"'],
     "folded-model": [GPT2, SOLVE, MODEL],
     "folded-part": [GPT2, SOLVE, "explorer.unfold()\nexplorer.state.zoom = (0, 120, 0, 120)\nexplorer.fold()"],
     "memory-gpt2": [
