@@ -119,17 +119,23 @@ class Measurement:
 
     @property
     def overhead_range(self) -> tuple[float, float] | None:
-        """The least and the largest ratio of a run of the plan to that of the same turn that keeps everything.
+        """Where the median ratio lies of a run of the plan to that of the same turn that keeps everything.
 
-        None where there were fewer than two turns.
+        Of up to eight turns the least and the largest ratio; of more, those between which the median of all possible
+        turns lies with a probability of 95 %, whatever their distribution. None where there were fewer than two turns.
         """
         turns = zip(self.times.get("plan", ()), self.times.get("checkpoint-all", ()), strict=False)
-        ratios = [plan / everything for plan, everything in turns if everything > 0]
-        return (min(ratios), max(ratios)) if len(ratios) > 1 else None
+        ratios = sorted(plan / everything for plan, everything in turns if everything > 0)
+        if len(ratios) < 2:
+            return None
+        beyond = 0  # ratios left out at each end: the median lies outside with the probability of so few heads or tails
+        while sum(math.comb(len(ratios), heads) for heads in range(beyond + 2)) <= 0.025 * 2 ** len(ratios):
+            beyond += 1
+        return ratios[beyond], ratios[-1 - beyond]
 
     @property
     def is_noisy(self) -> bool:
-        """Whether the measured overhead says nothing: its turns are further apart than it is from none."""
+        """Whether the measured overhead says nothing: its range is wider than it is away from none."""
         if self.overhead is None or self.overhead_range is None:
             return False
         least, largest = self.overhead_range

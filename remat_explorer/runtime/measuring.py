@@ -9,7 +9,8 @@ import contextlib
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from remat_explorer.runtime.plan_bench import PlanBench
 from remat_explorer.solvers import Solution
 
 NOT_YET = "plain PyTorch has not run yet"
+MOST_TURNS, FURTHER_SECONDS = 5, 5.0  # times the turns asked for, and how long, while they are too noisy to compare
 
 
 def measure(
@@ -62,7 +64,8 @@ def measure(
             them.
         model, args, kwargs, loss: as for `capture`.
         device: "cpu", "cuda", or "auto" for CUDA where there is one; None for where the model lies.
-        repeats: timed runs of each of the plan, the plan that keeps everything, and plain PyTorch, taken in turn.
+        repeats: timed runs of each of the plan, the plan that keeps everything, and plain PyTorch, taken in turn. From
+            two on, up to five times as many where these are too noisy to compare, within five seconds.
         hard_cap: refuse to use more memory than the budget. On CUDA the allocator enforces it while the plan runs; on
             the CPU the measured run is judged when it is over.
         snapshot: where to write PyTorch's own memory snapshot of the plan's run, for pytorch.org/memory_viz; CUDA only.
@@ -144,26 +147,34 @@ def measure(
         with _skipped_if_out_of_memory("checkpoint-all", names, missing):
             bench.warm_up("checkpoint-all")
         advance()
-        times = bench.timed(names, repeats, advance)
+        timed = _with_times(measured, bench.timed(names, repeats, advance))
+        began, most = time.monotonic(), repeats * MOST_TURNS
+        while timed.is_noisy and len(timed.times["plan"]) < most and time.monotonic() - began < FURTHER_SECONDS:
+            timed = _with_times(timed, bench.timed(names, repeats, partial(advance, 0)))
         if allocator is not None:  # at the end, when every thread has called the libraries
             allocator = dataclasses.replace(allocator, libraries=released_library_workspaces(placed.device))
         if done < total:
             advance(total - done)
-    seconds = {name: statistics.median(taken) for name, taken in times.items()}
     if hard_cap:
         _require_cap(solution, during)
+    eager_seconds = statistics.median(timed.times["eager"]) if "eager" in names else math.nan
     return dataclasses.replace(
-        measured,
+        timed,
         statement_seconds=statement_seconds,
-        seconds=seconds["plan"],
         generated_peak=generated_peak,
-        checkpoint_all_seconds=seconds.get("checkpoint-all"),
-        eager=Reference(reference[0], seconds["eager"], comparison) if reference and comparison else None,
+        eager=Reference(reference[0], eager_seconds, comparison) if reference and comparison else None,
         allocator=allocator,
         missing="; ".join(missing),
         resident_tensors=bench.resident_tensors(),
-        times=times,
     )
+
+
+def _with_times(measured: Measurement, taken: Mapping[str, tuple[float, ...]]) -> Measurement:
+    """The measurement with further turns of its contenders."""
+    times = {name: measured.times.get(name, ()) + turns for name, turns in taken.items()}
+    median = {name: statistics.median(turns) for name, turns in times.items()}
+    everything = median.get("checkpoint-all")
+    return dataclasses.replace(measured, seconds=median["plan"], checkpoint_all_seconds=everything, times=times)
 
 
 def _kind_of(host_bytes: np.ndarray | None, tier: str) -> Callable[..., Measurement]:

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import itertools
 import json
+import statistics
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -80,9 +81,10 @@ def test_runs_take_turns_and_their_range_stands_beside_the_overhead(net, kept):
     model, graph = net
     seen: list[tuple[int, int]] = []
     found = run(checkpoint_all(graph), model, repeats=3, on_progress=lambda *now: seen.append(now))
-    assert seen == [(done + 1, len(seen)) for done in range(len(seen))]
-    assert {name: len(times) for name, times in found.times.items()} == {"plan": 3, "checkpoint-all": 3, "eager": 3}
-    assert found.seconds == sorted(found.times["plan"])[1]
+    assert list(dict.fromkeys(seen)) == [(done + 1, seen[-1][0]) for done in range(seen[-1][0])]
+    turns = {len(times) for times in found.times.values()}  # more than asked for while it is noisy
+    assert set(found.times) == {"plan", "checkpoint-all", "eager"} and turns <= {3, 6, 9, 12, 15} and len(turns) == 1
+    assert found.seconds == statistics.median(found.times["plan"])
     assert found.overhead_range is not None
     least, largest = found.overhead_range
     assert 0 < least <= largest
@@ -95,10 +97,11 @@ def test_runs_take_turns_and_their_range_stands_beside_the_overhead(net, kept):
     [
         ((1.2, 1.21, 1.22), "+21.0 % (+20.0 % to +22.0 %)"),
         ((0.5, 1.1, 1.4), "too noisy to compare (-50.0 % to +40.0 %)"),
+        ((1.2,) * 6 + (0.5, 1.21, 9.0), "+20.0 % (+20.0 % to +21.0 %)"),  # of nine turns one may be out at each end
     ],
 )
 def test_an_overhead_whose_turns_differ_by_more_than_itself_is_too_noisy_to_compare(kept, plan, said):
-    times = {"plan": plan, "checkpoint-all": (1.0, 1.0, 1.0)}
+    times = {"plan": plan, "checkpoint-all": (1.0,) * len(plan)}
     found = dataclasses.replace(kept, seconds=plan[1], checkpoint_all_seconds=1.0, times=times)
     assert found.overhead_text == said
     assert found.is_noisy == said.startswith("too noisy")
