@@ -83,7 +83,8 @@ def test_runs_take_turns_and_their_range_stands_beside_the_overhead(net, kept):
     found = run(checkpoint_all(graph), model, repeats=3, on_progress=lambda *now: seen.append(now))
     assert list(dict.fromkeys(seen)) == [(done + 1, seen[-1][0]) for done in range(seen[-1][0])]
     turns = {len(times) for times in found.times.values()}  # more than asked for while it is noisy
-    assert set(found.times) == {"plan", "checkpoint-all", "eager"} and turns <= {3, 6, 9, 12, 15} and len(turns) == 1
+    assert set(found.times) == {"plan", "checkpoint-all", "eager"}
+    assert turns in [{3}, {6}, {9}, {12}, {15}]
     assert found.seconds == statistics.median(found.times["plan"])
     assert found.overhead_range is not None
     least, largest = found.overhead_range
