@@ -65,7 +65,8 @@ def measure(
         model, args, kwargs, loss: as for `capture`.
         device: "cpu", "cuda", or "auto" for CUDA where there is one; None for where the model lies.
         repeats: timed runs of each of the plan, the plan that keeps everything, and plain PyTorch, taken in turn. From
-            two on, up to five times as many where these are too noisy to compare, within five seconds.
+            two on, up to five times as many, for five seconds, where an overhead is predicted and the runs are too
+            noisy to show it.
         hard_cap: refuse to use more memory than the budget. On CUDA the allocator enforces it while the plan runs; on
             the CPU the measured run is judged when it is over.
         snapshot: where to write PyTorch's own memory snapshot of the plan's run, for pytorch.org/memory_viz; CUDA only.
@@ -137,8 +138,8 @@ def measure(
         comparison = bench.compared(final, reference[1]) if reference else None
         del final
         if reference and comparison:
-            eager = Reference(reference[0], math.nan, comparison)
-            on_measured(dataclasses.replace(measured, eager=eager, missing=""))
+            measured = dataclasses.replace(measured, eager=Reference(reference[0], math.nan, comparison), missing="")
+            on_measured(measured)
         advance()
         statement_seconds = bench.statement_seconds()
         advance()
@@ -148,8 +149,9 @@ def measure(
             bench.warm_up("checkpoint-all")
         advance()
         timed = _with_times(measured, bench.timed(names, repeats, advance))
-        began, most = time.monotonic(), repeats * MOST_TURNS
-        while timed.is_noisy and len(timed.times["plan"]) < most and time.monotonic() - began < FURTHER_SECONDS:
+        most = repeats * MOST_TURNS if solution.overhead > 1 else 0  # no number of turns tells nothing from noise
+        ends = time.monotonic() + FURTHER_SECONDS
+        while timed.is_noisy and len(timed.times["plan"]) < most and time.monotonic() < ends:
             timed = _with_times(timed, bench.timed(names, repeats, partial(advance, 0)))
         if allocator is not None:  # at the end, when every thread has called the libraries
             allocator = dataclasses.replace(allocator, libraries=released_library_workspaces(placed.device))
@@ -157,12 +159,10 @@ def measure(
             advance(total - done)
     if hard_cap:
         _require_cap(solution, during)
-    eager_seconds = statistics.median(timed.times["eager"]) if "eager" in names else math.nan
     return dataclasses.replace(
         timed,
         statement_seconds=statement_seconds,
         generated_peak=generated_peak,
-        eager=Reference(reference[0], eager_seconds, comparison) if reference and comparison else None,
         allocator=allocator,
         missing="; ".join(missing),
         resident_tensors=bench.resident_tensors(),
@@ -173,8 +173,13 @@ def _with_times(measured: Measurement, taken: Mapping[str, tuple[float, ...]]) -
     """The measurement with further turns of its contenders."""
     times = {name: measured.times.get(name, ()) + turns for name, turns in taken.items()}
     median = {name: statistics.median(turns) for name, turns in times.items()}
-    everything = median.get("checkpoint-all")
-    return dataclasses.replace(measured, seconds=median["plan"], checkpoint_all_seconds=everything, times=times)
+    return dataclasses.replace(
+        measured,
+        seconds=median["plan"],
+        checkpoint_all_seconds=median.get("checkpoint-all"),
+        eager=dataclasses.replace(measured.eager, seconds=median["eager"]) if measured.eager else None,
+        times=times,
+    )
 
 
 def _kind_of(host_bytes: np.ndarray | None, tier: str) -> Callable[..., Measurement]:
