@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+import plotly.graph_objects  # noqa: F401  # where it is not loaded, a thread draws the plots later
 import pytest
 
 import remat_explorer as rx
