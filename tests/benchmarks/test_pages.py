@@ -31,7 +31,7 @@ def test_gaps_of_large_graphs(folder: Path) -> None:
     at_smallest = {entry["graph"]: entry["gap"] for entry in entries if entry["budget"] == "smallest"}
     assert max(entry["gap"] for entry in entries if entry["budget"] == "a fifth") < 0.001
     assert max(at_smallest[name] for name in BELOW_ONE) < 0.01
-    said = re.findall(rf"([\d.]+) % for ({'|'.join(LARGE)})", paragraph("Large"))
+    said = re.findall(rf"([\d.]+) % for ({'|'.join(LARGE)})", paragraph("The \\*gap\\*"))
     assert sorted(said) == sorted((f"{100 * at_smallest[graph]:.1f}", name) for name, graph in LARGE.items())
     assert at_smallest.keys() == {*LARGE.values(), *BELOW_ONE}
 
