@@ -238,7 +238,7 @@ def summary(known: dict[str, Any]) -> str:
         for entry in both
         if (bound := entry["theirs"]["bound"]) is not None and entry["ours"]["cost"] is not None
     )
-    said += f". In {below} ours costs less than their lower bound"
+    said += f". In {below} ours costs less than their lower bound (our problem is wider)"
     gaps = {name: entry["ours"]["gap"] for name, entry in known.items() if entry["ours"]["gap"] is not None}
     if gaps:
         widest = max(gaps, key=gaps.__getitem__)

@@ -325,10 +325,10 @@ FIGURE_6 = Item(
     "over 16, which is 3.8 times, on U-Net (section 6.4); 1.73 times the best baseline on U-Net (Figure 6)",
     remark="Checkmate's published batches are lower bounds, of a search of one day (section 6.4), but for VGG19's, "
     "which Figure 7 calls solved to optimality. 167 and 197 are what (11) would give with parameters and gradients "
-    "counted twice, as the authors' script counts; so is 1.73. U-Net's 16 is the batch of its articulation points "
-    "alone. SegNet's 62 does not fit: one operation alone needs more than 16 GB. ResNet-50's 193 is no optimum: the "
-    "published program's own greedy rules train 200 and 248 within the same limit (10), so that the search had not "
-    "come to what it contains. The README of the authors' artifact says 'at least' of all three; "
+    "counted twice, as the authors' script counts; so is 1.73. U-Net's 16 is also the batch of its articulation "
+    "points alone. SegNet's 62 does not fit: one operation alone needs more than 16 GB. ResNet-50's 193 is no "
+    "optimum: the published program's own greedy rules train 200 and 248 within the same limit (10), so that the "
+    "search had not come to what it contains. The README of the authors' artifact says 'at least' of all three; "
     "FCN8's 60 does not fit on the graph that is made here by the rules of the others. VGG16 is none of section "
     "6.4's networks.",
     compute=figure_6,
