@@ -59,7 +59,7 @@ def compare(first: Solution, second: Solution, theme: Theme = "light") -> Figure
         {**_matrix(cells.R, operations, shades), "name": "R"},
         {**_matrix(cells.S, values, shades), "name": "S", "xaxis": "x2", "yaxis": "y2"},
         *(_sample(name, shade) for name, shade in zip(("A and B", "only A", "only B"), shades[1:], strict=True)),
-        {**lines[1], **shared, "name": "memory of A", "line": {"shape": "hv", "width": 1.5, "color": colours.kept}},
+        {**lines[2], **shared, "name": "memory of A", "line": {"shape": "hv", "width": 1.5, "color": colours.kept}},
         {
             **lines[0],
             **shared,

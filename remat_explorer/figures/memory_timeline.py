@@ -66,9 +66,41 @@ def layer_traces(stack: Stack, axis: ByteAxis, theme: Theme = "light") -> list[T
             "line": {"width": 0, "shape": "hv"},
             "fillcolor": getattr(colours, name),
             "hoverinfo": "skip",
+            "showlegend": bool(stack.bytes[layer].any()),
         }
         for layer, name in enumerate(LAYERS)
     ]
+
+
+AGAIN = "computed again"  # name of the marks on the lower edge
+HEIGHT = 0.025  # of the axis, of one of them
+
+
+def again_trace(stack: Stack, top: float, axis: ByteAxis, theme: Theme = "light") -> Trace:
+    """A mark on the lower edge below each run of computations that were done before.
+
+    Args:
+        stack: layers of the plan.
+        top: bytes at the upper end of the axis.
+        axis: unit of memory.
+        theme: ground of the figure.
+    """
+    again = np.array([not statement.first for statement in stack.computations], dtype=np.int64)
+    turns = np.diff(again, prepend=0, append=0)
+    begins, ends = np.flatnonzero(turns > 0), np.flatnonzero(turns < 0)
+    x = np.column_stack([begins, begins, ends, ends, np.full(len(ends), np.nan)])
+    return {
+        "type": "scatter",
+        "name": AGAIN,
+        "visible": bool(len(x)),
+        "x": x.ravel(),
+        "y": np.tile(HEIGHT * top / axis.bytes * np.array([0, 1, 1, 0, np.nan]), len(x)),
+        "mode": "lines",
+        "line": {"width": 0},
+        "fill": "toself",
+        "fillcolor": palette(theme).recompute,
+        "hoverinfo": "skip",
+    }
 
 
 ON_THE_HOST = "on the host"  # the name of what stands in place of the plan that is compared
@@ -83,7 +115,7 @@ def line_traces(
     theme: Theme = "light",
     other_name: str = "compared",
 ) -> list[Trace]:
-    """The plan that is compared, the predicted and the measured memory, and the budget, in this order.
+    """The plan that is compared, the measured and, on it, the predicted memory, and the budget, in this order.
 
     Args:
         stack: layers of the plan.
@@ -103,16 +135,17 @@ def line_traces(
     traces: list[Trace] = [
         {"name": other_name, "x": x_other, "y": _steps(y_other, axis), "line": {**line, "color": other_colour}},
         {
+            "name": "measured",
+            "x": edges if measured is not None else np.empty(0),
+            "y": _steps(most_measured, axis),
+            "line": {**line, "color": colours.measured, "width": 5},
+            "opacity": 0.6,
+        },
+        {
             "name": "predicted",
             "x": edges,
             "y": _steps(stack.total[chosen], axis),
             "line": {**line, "color": colours.predicted},
-        },
-        {
-            "name": "measured",
-            "x": edges if measured is not None else np.empty(0),
-            "y": _steps(most_measured, axis),
-            "line": {**line, "color": colours.measured, "width": 1.8, "dash": "dot"},
         },
         {
             "name": f"budget {format_bytes(budget)}" if budget else "budget",
@@ -312,6 +345,7 @@ def memory_timeline(
     reach = Reach.of(layers, budget, measured, compared)
     traces = [
         *layer_traces(layers, reach.axis, theme),
+        again_trace(layers, reach.top, reach.axis, theme),
         *line_traces(layers, reach.axis, budget, measured, compared, theme, other_name),
         hit_trace(layers, hits(layers, reach.top), reach.axis, measured),
     ]

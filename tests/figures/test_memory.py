@@ -14,7 +14,7 @@ from remat_explorer.figures import memory_breakdown, memory_map, memory_timeline
 from remat_explorer.figures.memory_breakdown import features_against_parameters
 from remat_explorer.figures.memory_map import KINDS, holdings
 from remat_explorer.figures.memory_stack import stack
-from remat_explorer.figures.memory_timeline import MOST, describe, hits
+from remat_explorer.figures.memory_timeline import AGAIN, MOST, describe, hits
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.offload import TransferPlan, Transfers
@@ -125,6 +125,17 @@ def test_timeline_draws_budget_and_measurement_only_when_given(tight: Any) -> No
     assert end - start == (layers.stage == 16).sum()
     shape = draw_timeline(tight.plan, stage=16).layout.shapes[0]
     assert (shape.x0, shape.x1) == (start, end)
+
+
+def test_what_is_computed_again_has_a_mark_below_it(tight: Any) -> None:
+    again = [i for i, statement in enumerate(stack(tight.plan).computations) if not statement.first]
+    marks = np.reshape(trace(draw_timeline(tight.plan), AGAIN).x, (-1, 5))
+    assert again
+    assert [i for begin, _, _, end, _ in marks for i in range(int(begin), int(end))] == again
+    kept = draw_timeline(solve(linear(8), "100%", strategy="checkpoint-all").plan)
+    assert not trace(kept, AGAIN).visible
+    layers = [t for t in kept.data if t.stackgroup is not None]
+    assert [t.name for t in layers if t.showlegend] == ["kept", "gradients"]
 
 
 def test_a_compared_plan_lies_stage_by_stage_over_the_first(tight: Any) -> None:
