@@ -17,7 +17,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.models.decoder import reported_llama
 from remat_explorer.runtime import PeerMeasurement
 from remat_explorer.runtime.comparison import FinalState, compare
-from remat_explorer.runtime.plan_bench import PlanBench
+from remat_explorer.runtime.plan_runner import PlanRunner
 from remat_explorer.solvers import checkpoint_all_peak
 from reproduction.judge import Contender
 
@@ -141,7 +141,7 @@ def metered(
     `remat_explorer.measure` runs a step ten times, to time it; this one runs it twice.
     """
     with exact_kernels(), torch.random.fork_rng(devices=[]):
-        bench = PlanBench(solution, place(module, args, None, "cpu"), None, lambda: False)
+        bench = PlanRunner(solution, place(module, args, None, "cpu"), None, lambda: False)
         if reference is None:
             reference = bench.eager_run()[1]
             bench.start.rewind()

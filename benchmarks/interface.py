@@ -132,7 +132,7 @@ for number in range({repeats}):
     explorer.state.stage = (7 * number + 1) % explorer.state.schedule.stages
     time.sleep({pause})
 print("STAMPS" + json.dumps(stamps))"""
-SWITCH = """from remat_explorer.explorer.work.screen import show_schedule
+SWITCH = """from remat_explorer.explorer.controllers.screen import show_schedule
 points = explorer.state.frontier.nondominated()
 chosen = [points[0], points[len(points) // 2]]
 plans = [solution.plan for solution in chosen]  # made ahead, as the sweep does

@@ -17,9 +17,9 @@ from typing import Any
 from report import publish
 
 import remat_explorer as rx
-from remat_explorer.solvers import Condensed, Limits, checkpoint_all_peak
-from remat_explorer.solvers.base import Incumbent
+from remat_explorer.solvers import CondensedGraph, Limits, checkpoint_all_peak
 from remat_explorer.solvers.methods.moccasin import CpSatProcess
+from remat_explorer.solvers.solver_interface import Incumbent
 
 COUNTING = 5.0  # seconds, in which the program is written
 COLUMNS = (
@@ -49,7 +49,9 @@ def measured(layers: int, runs: int, budget: str, time_limit: float) -> dict[str
     graph = rx.linear(layers)
     with CpSatProcess() as process:  # it counts, and ends at once
         limits = Limits(time_limit=COUNTING)
-        outcome = process.solve(Condensed.of(graph), checkpoint_all_peak(graph) // 2, runs, limits, Incumbent(limits))
+        outcome = process.solve(
+            CondensedGraph.of(graph), checkpoint_all_peak(graph) // 2, runs, limits, Incumbent(limits)
+        )
     found: dict[str, Any] = {
         "layers": layers,
         "operations": graph.n,

@@ -41,10 +41,10 @@ from report import RESULTS, publish
 from torch import nn
 
 import remat_explorer as rx
-from remat_explorer.claims import Status
 from remat_explorer.graph import Graph
 from remat_explorer.offload import TransferPlan, Transfers, TransferSolution, check_transfers
 from remat_explorer.runtime.copies import Tier
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers import largest_operation
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

@@ -35,8 +35,8 @@ from report import RESULTS, publish
 
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
-from remat_explorer.solvers import Condensed, Limits, Progress, checkpoint_all_peak, largest_operation
-from remat_explorer.solvers.anytime.optimal import PLAIN_SEARCH, PlainSearch
+from remat_explorer.solvers import CondensedGraph, Limits, Progress, checkpoint_all_peak, largest_operation
+from remat_explorer.solvers.anytime_search.optimal import PLAIN_SEARCH, PlainSearch
 from remat_explorer.solvers.batches.batch_bound import LEAST_MEMORY, Allowance, integral_least_factor, least_factor
 from remat_explorer.solvers.memory.lowest_peak import LEAST_PLAIN, LEAST_WITH_CHOICES, least_plain, least_with_choices
 from remat_explorer.solvers.search.compilation import warm_up
@@ -132,7 +132,7 @@ def budget_of(graph: Graph, fraction: float) -> int:
 def plain(graph: Graph, fraction: float) -> Run:
     def run(settings: Any, course: Course) -> None:
         budget = budget_of(graph, fraction)
-        found = PlainSearch(Condensed.of(graph), budget, course.limits(), settings=settings).run()
+        found = PlainSearch(CondensedGraph.of(graph), budget, course.limits(), settings=settings).run()
         course.learn(found.schedule.cost if found.schedule else None, found.lower_bound)
 
     return run
@@ -158,7 +158,7 @@ def factor(graph: Graph, overhead: float) -> Run:
     """A bound alone: what it is compared with is the memory of keeping everything."""
 
     def run(settings: Any, course: Course) -> None:
-        condensed, limits = Condensed.of(graph), course.limits()
+        condensed, limits = CondensedGraph.of(graph), course.limits()
         n = condensed.n
         allowance = Allowance(np.zeros(n), np.ones(n), overhead * graph.total_cost)
         relaxed = least_factor(condensed, allowance, limits, settings)

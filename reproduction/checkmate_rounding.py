@@ -17,7 +17,7 @@ from remat_explorer.quantities import format_overhead, format_share
 from remat_explorer.solvers import (
     EPSILON,
     THRESHOLD,
-    Condensed,
+    CondensedGraph,
     Limits,
     Scatter,
     Solution,
@@ -49,7 +49,7 @@ GB = 10**9
 def section_5_1(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
     """Both matrices drawn entry by entry, at the budgets at which the linear program is fractional."""
     graph = layer_graph(NETWORK, BATCH)
-    condensed, samples = Condensed.of(graph), SECTION_5_1_SAMPLES[settings]
+    condensed, samples = CondensedGraph.of(graph), SECTION_5_1_SAMPLES[settings]
     everything, alone = checkpoint_all_peak(graph), largest_operation(graph)[1]
     rows: list[dict[str, Any]] = []
     for fraction in SECTION_5_1_FRACTIONS:
@@ -198,7 +198,7 @@ def _roundings(name: str, batch: int, settings: Settings, progress: Tell, cancel
     graph = layer_graph(name, batch)
     budget = budget_at(graph, FIGURE_8_FRACTIONS[name])
     limits = Limits(FIGURE_8_SECONDS[settings], report=progress_listener(progress, name), cancelled=cancelled)
-    relaxed = solve_linear_program(Condensed.of(graph), reduced_budget(graph, budget, EPSILON), limits)
+    relaxed = solve_linear_program(CondensedGraph.of(graph), reduced_budget(graph, budget, EPSILON), limits)
     if relaxed.status != "solved":
         return None
     progress(f"{name}: drawing {FIGURE_8_SAMPLES[settings]} schedules")

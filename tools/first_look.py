@@ -17,7 +17,7 @@ from unittest.mock import patch
 from remat_explorer import Explorer
 from remat_explorer.cache_folder import ENVIRONMENT, cache_folder
 from remat_explorer.documents import write_json
-from remat_explorer.explorer.work import exploration_cache
+from remat_explorer.explorer.controllers import exploration_cache
 
 SECONDS = 10.0  # for each point of the curve: more than an explorer takes by itself
 

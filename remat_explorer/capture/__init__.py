@@ -21,7 +21,6 @@ from torch import nn
 from remat_explorer.callable_module import make_callable
 from remat_explorer.capture.attributes import HOOKS, REGISTRIES, AttributeReads, Changes, InputEntry, Place
 from remat_explorer.capture.autocast import Autocast, no_autocast
-from remat_explorer.capture.bodies import body_of, in_place_bodies, view_of
 from remat_explorer.capture.captured_program import Body, Call, Program, Registers, Result
 from remat_explorer.capture.cuda_target import target_of
 from remat_explorer.capture.devices import find_device
@@ -53,6 +52,7 @@ from remat_explorer.capture.model_placement import (
     require_same_structure,
     torch_device,
 )
+from remat_explorer.capture.operation_calls import body_of, in_place_bodies, view_of
 from remat_explorer.capture.operation_rewrites import contract_operations, weight_gradients_first
 from remat_explorer.capture.profile_cache import Profile, name_of_call, processor_name
 from remat_explorer.capture.profiling import ProfilingRun, everything, profile

@@ -15,13 +15,13 @@ from torch._functorch._aot_autograd.descriptors import TangentAOTInput
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from remat_explorer.capture.bodies import overwritten_by, reads_of, writes_of
 from remat_explorer.capture.captured_program import Result
 from remat_explorer.capture.convolution_arguments import ConvolutionArguments, wanted_gradients
 from remat_explorer.capture.devices import Device
 from remat_explorer.capture.graph_rewrites import is_random
 from remat_explorer.capture.in_place import takeover_of
 from remat_explorer.capture.in_place_layouts import written_in_layout
+from remat_explorer.capture.operation_calls import overwritten_by, reads_of, writes_of
 from remat_explorer.capture.predicted_costs import predicted_cost, predicted_time
 from remat_explorer.capture.storages import OperationDraft, Readers, StorageDraft, Storages
 from remat_explorer.capture_options import CaptureOptions

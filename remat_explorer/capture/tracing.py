@@ -24,7 +24,6 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule
 
 from remat_explorer.capture.autocast import Autocast
-from remat_explorer.capture.bodies import bodies_of_choices, body_of, in_place_bodies, view_of
 from remat_explorer.capture.captured_program import Body, Input, Program, Registers, Result, bind_inputs
 from remat_explorer.capture.cuda_target import CudaTarget
 from remat_explorer.capture.devices import find_device
@@ -50,6 +49,7 @@ from remat_explorer.capture.input_assumptions import Assumptions
 from remat_explorer.capture.inputs_and_outputs import Loss, OutputStructure, named_inputs
 from remat_explorer.capture.joint_trace import trace_joint
 from remat_explorer.capture.model_checks import require_capturable
+from remat_explorer.capture.operation_calls import bodies_of_choices, body_of, in_place_bodies, view_of
 from remat_explorer.capture.operation_rewrites import contract_operations, hoist_constants, weight_gradients_first
 from remat_explorer.capture.propagation import propagate
 from remat_explorer.capture.sharded_parameters import share_out

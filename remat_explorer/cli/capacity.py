@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import remat_explorer as rx
-from remat_explorer.cli.finding import SIZES, capture_options, find_graph, find_source, is_graph_file
+from remat_explorer.cli.model_lookup import SIZES, capture_options, find_graph, find_source, is_graph_file
 from remat_explorer.cli.output import (
     DONE,
     INFEASIBLE,

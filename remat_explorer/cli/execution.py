@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import remat_explorer as rx
-from remat_explorer.cli.finding import captured, chosen_strategies, find_graph, find_source, is_graph_file
+from remat_explorer.cli.model_lookup import captured, chosen_strategies, find_graph, find_source, is_graph_file
 from remat_explorer.cli.output import (
     CONTRADICTED,
     DONE,
@@ -22,6 +22,7 @@ from remat_explorer.cli.output import (
     say,
     written_to,
 )
+from remat_explorer.cli.solve_progress import watch
 from remat_explorer.cli.solving import (
     remarks,
     report_interrupted,
@@ -29,7 +30,6 @@ from remat_explorer.cli.solving import (
     solved,
     without_matrices,
 )
-from remat_explorer.cli.watching import watch
 from remat_explorer.documents import write_text
 from remat_explorer.model_source import Source, is_model_file
 from remat_explorer.permissions import Permissions

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from remat_explorer.cli.finding import captured, find_graph, find_source
+from remat_explorer.cli.model_lookup import captured, find_graph, find_source
 from remat_explorer.cli.output import DONE, put, require_outputs, table, written_to
 from remat_explorer.graph import Graph, Summary, cost_unit
 from remat_explorer.plain_text import one_line

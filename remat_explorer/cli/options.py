@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 
-from remat_explorer.cli.watching import named_value
+from remat_explorer.cli.solve_progress import named_value
 from remat_explorer.errors import shown
 
 

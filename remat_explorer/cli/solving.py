@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
 import remat_explorer as rx
-from remat_explorer.cli.finding import chosen_strategies, find_graph, is_graph_file, read_kinds
+from remat_explorer.cli.model_lookup import chosen_strategies, find_graph, is_graph_file, read_kinds
 from remat_explorer.cli.output import (
     DONE,
     INFEASIBLE,
@@ -21,8 +21,8 @@ from remat_explorer.cli.output import (
     say,
     written_to,
 )
+from remat_explorer.cli.solve_progress import TICK, Watched, progress_line, watch
 from remat_explorer.cli.terminal import complain
-from remat_explorer.cli.watching import TICK, Watched, progress_line, watch
 from remat_explorer.documents import write_text
 from remat_explorer.errors import FileError, SolutionError, SolverError
 from remat_explorer.graph import Graph, cost_unit

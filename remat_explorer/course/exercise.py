@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from remat_explorer.exercises import UNANSWERED, verdict
 from remat_explorer.figures import LIGHT, schedule_heatmap
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import solve
+from remat_explorer.verdicts import UNANSWERED, verdict
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

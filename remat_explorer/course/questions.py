@@ -9,12 +9,12 @@ import numpy as np
 
 from remat_explorer.course.exercise import Exercise, least_cost
 from remat_explorer.errors import RematError
-from remat_explorer.exercises import schedule_verdict
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import STRATEGIES, relax, solve, table_one_row
+from remat_explorer.verdicts import schedule_verdict
 
 # graph, budget in bytes, and the cost that is enough
 BY_HAND: dict[str, Callable[[], tuple[Graph, int, float]]] = {

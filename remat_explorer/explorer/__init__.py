@@ -9,6 +9,6 @@ JavaScript and CSS beside it: rows (`controls`, `story`, `curve`, `scrubber`), p
 """
 
 from remat_explorer.explorer.app import Explorer
+from remat_explorer.explorer.controllers.scenes import Scene
 from remat_explorer.explorer.presentations import presentation
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.scenes import Scene

@@ -13,6 +13,8 @@ from traitlets import TraitError
 
 from remat_explorer.entry_checks import require_arguments
 from remat_explorer.errors import ArgumentError, ClosedError, UnknownNameError, shown
+from remat_explorer.explorer.controllers.driver import Driver
+from remat_explorer.explorer.controllers.model_sources import NO_MODULE, ModelSources, zoo_groups
 from remat_explorer.explorer.controls import Controls
 from remat_explorer.explorer.curve import CurveView
 from remat_explorer.explorer.export import ExportView
@@ -33,8 +35,6 @@ from remat_explorer.explorer.state.strategy_choice import describe_strategy, str
 from remat_explorer.explorer.static_view import StaticView
 from remat_explorer.explorer.story import StoryView
 from remat_explorer.explorer.tour import Tour, TourView
-from remat_explorer.explorer.work.driver import Driver
-from remat_explorer.explorer.work.model_sources import NO_MODULE, ModelSources, zoo_groups
 from remat_explorer.graph import Graph
 
 SETTINGS = (

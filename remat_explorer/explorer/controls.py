@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import ipywidgets as w
 
 from remat_explorer.errors import QuantityError, SolverError, shown
+from remat_explorer.explorer.controllers.model_sources import DEFAULT_SIZES
 from remat_explorer.explorer.state.implementation_choices import NONE
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.state.strategy_choice import (
@@ -18,7 +19,6 @@ from remat_explorer.explorer.state.strategy_choice import (
     strategy_groups,
     unsuitable_strategies,
 )
-from remat_explorer.explorer.work.model_sources import DEFAULT_SIZES
 from remat_explorer.graph import cost_unit
 from remat_explorer.offload import LINKS, Transfers
 from remat_explorer.quantities import format_rate

@@ -14,11 +14,11 @@ import ipywidgets as w
 import traitlets as t
 
 from remat_explorer.errors import QuantityError, shown
+from remat_explorer.explorer.controllers.screen import choose_solution, describe_rate, sending_now
 from remat_explorer.explorer.page_widget import PageWidget
 from remat_explorer.explorer.plots_figure import marker_outline
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.state.strategy_choice import describe_strategy
-from remat_explorer.explorer.work.screen import choose_solution, describe_rate, sending_now
 from remat_explorer.figures import Theme, bound_steps, largest_infeasible, mark, overheads, points_of
 from remat_explorer.figures.palette import palette
 from remat_explorer.offload import TransferSolution

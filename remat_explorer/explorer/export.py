@@ -17,10 +17,10 @@ from typing import Any
 import traitlets as t
 
 from remat_explorer.errors import RematError, UnknownNameError
+from remat_explorer.explorer.controllers.model_sources import DEFAULT_SIZES
 from remat_explorer.explorer.live_page import live_page
 from remat_explorer.explorer.page_widget import PageWidget
 from remat_explorer.explorer.state.state import WITH_MAP, WITH_MATRICES, State
-from remat_explorer.explorer.work.model_sources import DEFAULT_SIZES
 from remat_explorer.quantities import format_bytes
 from remat_explorer.report import Origin, write_report
 from remat_explorer.solvers import extend_frontier

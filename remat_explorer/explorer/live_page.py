@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from remat_explorer.documents import write_text
 from remat_explorer.entry_checks import require_arguments
+from remat_explorer.explorer.controllers.scenes import Scene
 from remat_explorer.explorer.curve import CurveSlider
 from remat_explorer.explorer.matrices import Matrices
 from remat_explorer.explorer.memory_view import MemoryMap
 from remat_explorer.explorer.model_view import ModelGraph
 from remat_explorer.explorer.recording import NOWHERE, Begin, Recording
 from remat_explorer.explorer.scrubber import StageBar
-from remat_explorer.explorer.work.scenes import Scene
 from remat_explorer.offload import TransferSolution
 from remat_explorer.permissions import Permissions
 from remat_explorer.quantities import format_bytes

@@ -16,17 +16,17 @@ import numpy as np
 import traitlets as t
 
 from remat_explorer.explanations import kinds_in, kinds_of_codes, label_of
-from remat_explorer.explorer.page_widget import PageWidget, pull_traits, push_traits
-from remat_explorer.explorer.state.edited_schedule import EditedSchedule, why_not_editable
-from remat_explorer.explorer.state.navigation import scroll_to
-from remat_explorer.explorer.state.state import WITH_MATRICES, State
-from remat_explorer.explorer.work.editing import (
+from remat_explorer.explorer.controllers.editing import (
     apply_edit,
     begin_editing,
     refusals_in_status,
     stop_editing,
     toggle_cell,
 )
+from remat_explorer.explorer.page_widget import PageWidget, pull_traits, push_traits
+from remat_explorer.explorer.state.edited_schedule import EditedSchedule, why_not_editable
+from remat_explorer.explorer.state.navigation import scroll_to
+from remat_explorer.explorer.state.state import WITH_MATRICES, State
 from remat_explorer.figures import DARK, LIGHT, difference, implementation_colours, journeys_of, kinds_of_computations
 from remat_explorer.graph import Graph
 from remat_explorer.graph.repeated_blocks import repeated_blocks

@@ -37,10 +37,10 @@ import numpy as np
 import traitlets
 import traitlets as t
 
+from remat_explorer.explorer.controllers.screen import choose_solution
 from remat_explorer.explorer.page_widget import PageWidget, close_widgets, with_late_connection
 from remat_explorer.explorer.plots_figure import FIXED, PlotsScene, legend_html
 from remat_explorer.explorer.state.state import BUDGETS, State
-from remat_explorer.explorer.work.screen import choose_solution
 from remat_explorer.figures import PLACES
 from remat_explorer.figures.palette import palette
 

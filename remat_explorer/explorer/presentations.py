@@ -8,7 +8,7 @@ from typing import Any
 
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.explorer.app import Explorer
-from remat_explorer.explorer.work.scenes import PEAK, RECOMPUTATION, Scene
+from remat_explorer.explorer.controllers.scenes import PEAK, RECOMPUTATION, Scene
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,16 @@ from itertools import combinations
 from typing import Any
 
 from remat_explorer.explanations import first_look, values_of_stages
+from remat_explorer.explorer.controllers.background_searches import alignment_of
+from remat_explorer.explorer.controllers.executing import describe_proof
+from remat_explorer.explorer.controllers.scenes import (
+    Scene,
+    complete_scene,
+    default_scenes,
+    fill_caption,
+    scene_selection,
+)
+from remat_explorer.explorer.controllers.screen import describe_best_known, describe_sending, rules_out
 from remat_explorer.explorer.curve import sent_curve, slider_range
 from remat_explorer.explorer.matrices import Frame, folded_blocks, hover_labels, kind_colours
 from remat_explorer.explorer.measured_run import describe_pace, drawing_moments, drawing_seconds
@@ -68,10 +78,6 @@ from remat_explorer.explorer.story import (
     tell_misfit,
     tell_sending,
 )
-from remat_explorer.explorer.work.background_searches import alignment_of
-from remat_explorer.explorer.work.executing import describe_proof
-from remat_explorer.explorer.work.scenes import Scene, complete_scene, default_scenes, fill_caption, scene_selection
-from remat_explorer.explorer.work.screen import describe_best_known, describe_sending, rules_out
 from remat_explorer.figures import (
     DARK,
     KINDS,

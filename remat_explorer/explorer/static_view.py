@@ -6,8 +6,8 @@ import html
 from typing import Any
 from uuid import uuid4
 
+from remat_explorer.explorer.controllers.screen import describe_best_known, describe_sending
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.screen import describe_best_known, describe_sending
 from remat_explorer.figures import LIGHT, TITLES, AnyPlan, matrix_pictures, png_address
 from remat_explorer.plan import Plan
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from remat_explorer.explorer.controllers.executing import nearest_feasible_budget
+from remat_explorer.explorer.controllers.screen import describe_rate, rules_out
 from remat_explorer.explorer.panels.execution_panel import take_nearest_budget
 from remat_explorer.explorer.panels.side_panel import Click, Clickable, button, text
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.executing import nearest_feasible_budget
-from remat_explorer.explorer.work.screen import describe_rate, rules_out
 from remat_explorer.figures import journeys_of, schedule_of
 from remat_explorer.graph import cost_unit
 from remat_explorer.offload import TransferPlan, TransferSolution

@@ -57,7 +57,7 @@ from remat_explorer.figures.memory_timeline import (
 from remat_explorer.figures.model_graph import folded_picture, model_graph
 from remat_explorer.figures.palette import DARK, LIGHT, Palette, Theme
 from remat_explorer.figures.plan_stepper import plan_stepper, schedule_stepper
-from remat_explorer.figures.playing import player
+from remat_explorer.figures.play_buttons import player
 from remat_explorer.figures.rounding_scatter import rounding_scatter
 from remat_explorer.figures.schedule_heatmap import (
     Difference,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from remat_explorer.figures.palette import Theme, palette
-from remat_explorer.figures.playing import player
+from remat_explorer.figures.play_buttons import player
 from remat_explorer.figures.schedule_heatmap import computation_kinds, memory_in_stages
 from remat_explorer.plain_text import in_figure
 from remat_explorer.plan import Compute, Free, Plan

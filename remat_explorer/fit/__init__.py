@@ -25,7 +25,7 @@ from remat_explorer.models import Size, load
 from remat_explorer.quantities import parse_bytes
 from remat_explorer.solvers import (
     BatchScaling,
-    Condensed,
+    CondensedGraph,
     Solution,
     Status,
     checkpoint_all_peak,
@@ -102,7 +102,7 @@ def fit(
     end, extra = time.monotonic() + time_limit, recipe.extra_bytes(weights)
     step = replace(graph, resident_bytes=graph.resident_bytes + extra)
     on_progress("bounding the memory")
-    least = least_working_set(Condensed.of(step), BOUNDING * time_limit)
+    least = least_working_set(CondensedGraph.of(step), BOUNDING * time_limit)
     keep_all = checkpoint_all_peak(step)
     on_progress("looking for a schedule")
     solution = _solved(step, room, least.bytes, SOLVING * (end - time.monotonic()), cancelled)

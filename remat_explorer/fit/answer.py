@@ -22,7 +22,7 @@ from remat_explorer.quantities import format_bytes, format_overhead, format_seco
 from remat_explorer.solvers import (
     BatchProblem,
     BatchScaling,
-    Condensed,
+    CondensedGraph,
     Solution,
     checkpoint_all,
     checkpoint_all_peak,
@@ -144,7 +144,7 @@ def smallest_known(
     for budget in budgets:
         if cancelled() or time.monotonic() > end:
             return None
-        schedule = plan_schedule(Condensed.of(graph), budget, min(PLANNING, end - time.monotonic()), cancelled)
+        schedule = plan_schedule(CondensedGraph.of(graph), budget, min(PLANNING, end - time.monotonic()), cancelled)
         if schedule is not None:
             return check_schedule(schedule, budget).peak
     return None
@@ -161,7 +161,7 @@ def _most_kept(scaling: BatchScaling, memory: int, most: int) -> int:
 
 def _cost_at(graph: Graph, memory: int, seconds: float, cancelled: Callable[[], bool]) -> float | None:
     """The overhead of a checked schedule within the memory, or None where none was found."""
-    schedule = plan_schedule(Condensed.of(graph), memory, seconds, cancelled)
+    schedule = plan_schedule(CondensedGraph.of(graph), memory, seconds, cancelled)
     if schedule is None:
         return None
     try:

@@ -31,7 +31,7 @@ import platformdirs
 from numba import config, njit
 
 PACKAGE = Path(__file__).parents[1]
-FOLDERS = "solvers/search", "solvers/persistent", "solvers/reversal", "offsets"  # of compiled code
+FOLDERS = "solvers/search", "solvers/chain_checkpointing", "solvers/chain_reversal", "offsets"  # of compiled code
 SOURCES = tuple(PACKAGE / folder for folder in FOLDERS)
 OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False}
 WITHOUT_WRAPPERS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # faster to compile

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from remat_explorer.capture_options import CaptureOptions
-from remat_explorer.claims import CLAIMS, LIMIT, PROVEN, Claims, Status, relative_gap
 from remat_explorer.documents import quote, read_json, write_json
 from remat_explorer.entry_checks import Table, as_it_is, read_document, read_entry, require_arguments, require_text
 from remat_explorer.errors import ScheduleError, SolutionError
@@ -18,6 +17,7 @@ from remat_explorer.offload.transfers import Transfers
 from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Compute, Free
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
+from remat_explorer.solution_summary import LIMIT, PROVEN, SUMMARY, SolutionSummary, Status, relative_gap
 
 FORMAT, VERSION = "remat-explorer/transfer-solution", 1
 _KINDS = {"free": Free, "send": Send, "fetch": Fetch, "drop": Drop}
@@ -26,7 +26,7 @@ _MORE: Table = {"structure": require_text, "capture": parse_options}
 _FILE: Table = {
     "graph": lambda entry, where, error: read_entry(entry, where, error, _NAMES, _MORE),
     **dict.fromkeys(("transfers", "plan", "host_peak"), as_it_is),
-    **CLAIMS,
+    **SUMMARY,
     **LIMIT,
 }
 
@@ -173,7 +173,7 @@ class TransferSolution:
         entry = document["graph"]
         if entry["sha256"] == graph.sha256 or entry.get("structure") != graph.structure:
             return TransferSolution.load(path, graph)
-        transfers, claims = Transfers.from_document(document["transfers"]), Claims.of(document)
+        transfers, claims = Transfers.from_document(document["transfers"]), SolutionSummary.of(document)
         plan = None if document["plan"] is None else _plan(document["plan"], graph, transfers, claims.budget)
         status = Status.UNKNOWN if plan is None else Status.FEASIBLE
         return TransferSolution(
@@ -193,7 +193,7 @@ class TransferSolution:
             name = entry["name"]
             raise SolutionError(f"this plan is for another graph, {name!r}, than the one given, {graph.name!r}")
         transfers = Transfers.from_document(document["transfers"])
-        claims = Claims.of(document)
+        claims = SolutionSummary.of(document)
         plan = None if document["plan"] is None else _plan(document["plan"], graph, transfers, claims.budget)
         cost, peak = (None, None) if plan is None else (plan.makespan, plan.peak)
         claims.require_true(cost, peak, "the file")

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from remat_explorer.checker import replay
-from remat_explorer.claims import PROVEN
 from remat_explorer.documents import quote, read_json, write_json
 from remat_explorer.entry_checks import (
     Seconds,
@@ -55,7 +54,8 @@ from remat_explorer.runtime.module_regions import (
     region_of,
 )
 from remat_explorer.runtime.peers.policy_check import require_equal
-from remat_explorer.solvers import Condensed, Region, Solution, layers_of
+from remat_explorer.solution_summary import PROVEN
+from remat_explorer.solvers import CondensedGraph, Region, Solution, layers_of
 
 FORMAT, VERSION = "remat-explorer/policy", 1
 _FILE: Table = {
@@ -289,7 +289,7 @@ class PolicySearch:
     """The search on one graph of single calls with one implementation; the budget includes resident bytes."""
 
     def __init__(self, graph: Graph, budget: int) -> None:
-        Condensed.of(graph)  # which refuses operations with several implementations
+        CondensedGraph.of(graph)  # which refuses operations with several implementations
         if any(len(calls_of(graph, k)) > 1 for k in range(graph.n)):
             raise SolverError(
                 f"{graph.name!r} has operations that are several calls of PyTorch, which runs and saves each by "

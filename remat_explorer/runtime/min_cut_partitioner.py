@@ -51,10 +51,10 @@ from remat_explorer.capture.graph_rewrites import graph_results
 from remat_explorer.errors import ExecutionError, SolverError, UnknownNameError, shown
 from remat_explorer.graph import Graph, words
 from remat_explorer.schedule import Computations, Schedule
-from remat_explorer.solvers.base import Answer, Limits, checkpoint_all
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.method import Candidate, cheapest_within
 from remat_explorer.solvers.methods.regions import backward_operations
+from remat_explorer.solvers.solver_interface import Answer, Limits, checkpoint_all
 
 BUDGETS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02, 0.0)
 HIRSCHBERG = "dp_knapsack_sliding_hirschberg"  # as "dp", in less memory
@@ -101,7 +101,7 @@ def pytorch_budget_candidates(
     """
     budgets = BUDGETS if activation_memory_budget is None else (_share(activation_memory_budget),)
     knapsacks = _knapsacks(knapsack)
-    Condensed.of(graph)  # which refuses operations with several implementations
+    CondensedGraph.of(graph)  # which refuses operations with several implementations
     return _different(graph, [(budget, solver) for solver in knapsacks for budget in budgets])
 
 

@@ -28,8 +28,8 @@ from remat_explorer.errors import ArgumentError, ExecutionError, QuantityError, 
 from remat_explorer.offload import LINKS, Transfers, TransferSolution
 from remat_explorer.runtime.call_signature import ExampleInputs, counts_to_tensors
 from remat_explorer.runtime.copies import HOST, Tier
+from remat_explorer.runtime.plan_dispatcher import FORWARD_NOT_CALLED, PlanDispatcher
 from remat_explorer.runtime.preconditions import require_plain_surroundings, require_plannable
-from remat_explorer.runtime.rematerialization import FORWARD_NOT_CALLED, Rematerialization
 from remat_explorer.runtime.step_planner import StepPlanner, agree_on_plan
 from remat_explorer.solvers import (
     REQUESTED,
@@ -183,7 +183,7 @@ def rematerialize(
             "in a training step; loss=lambda output: output.loss + ... makes one of all",
             stacklevel=2,
         )
-    return _rematerialized_module(Rematerialization(model, planner, planned, resolve, ExampleInputs.of(args, kwargs)))
+    return _rematerialized_module(PlanDispatcher(model, planner, planned, resolve, ExampleInputs.of(args, kwargs)))
 
 
 def _transfers_of(
@@ -358,10 +358,10 @@ class RematerializedModule(nn.Module):
     is assigned to ``forward``. Its class has the model's name, by which libraries know models.
     """
 
-    rematerialization: Rematerialization
+    rematerialization: PlanDispatcher
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """A forward pass, as `Rematerialization.run`, with the hooks that were registered here around it."""
+        """A forward pass, as `PlanDispatcher.run`, with the hooks that were registered here around it."""
         mine = self.rematerialization
         if mine.assigned is None:
             return self._call_impl(*args, **kwargs) if any(mine.hooks.values()) else mine.run(args, kwargs)
@@ -420,15 +420,15 @@ class RematerializedModule(nn.Module):
         return model.__reduce_ex__(protocol)
 
 
-def _rematerialized_module(rematerialization: Rematerialization) -> RematerializedModule:
-    """The model of a `Rematerialization`, with its class, its attributes and its tensors, and another `forward`."""
+def _rematerialized_module(rematerialization: PlanDispatcher) -> RematerializedModule:
+    """The model of a `PlanDispatcher`, with its class, its attributes and its tensors, and another `forward`."""
     rematerialization.hooks = _empty_hooks()
     made = _empty_module(rematerialization)
     object.__setattr__(made, "__dict__", rematerialization.model.__dict__)
     return made
 
 
-def _empty_module(rematerialization: Rematerialization) -> RematerializedModule:
+def _empty_module(rematerialization: PlanDispatcher) -> RematerializedModule:
     kind = type(rematerialization.model)
     own = {"rematerialization": rematerialization, "forward": ForwardAttribute(rematerialization.model)}
     own["__class__"] = property(lambda _: kind)  # as which it is pickled

@@ -31,7 +31,6 @@ import numpy as np
 
 from remat_explorer.errors import SolverError, shown
 from remat_explorer.graph import Graph, is_random
-from remat_explorer.solvers.base import Answer, Limits, checkpoint_all_peak
 from remat_explorer.solvers.method import Candidate, cheapest_within
 from remat_explorer.solvers.methods.regions import (
     Region,
@@ -41,6 +40,7 @@ from remat_explorer.solvers.methods.regions import (
     needed_values,
     region_candidates,
 )
+from remat_explorer.solvers.solver_interface import Answer, Limits, checkpoint_all_peak
 
 ROOT = "model"
 

@@ -9,22 +9,13 @@ from __future__ import annotations
 
 from remat_explorer.solvers.ablation.ablation_result import ALL, NONE, Ablation, Kinds, kinds_name
 from remat_explorer.solvers.ablation.ablation_run import AblationProgress, ablation
-from remat_explorer.solvers.base import (
-    PROVEN,
-    TRANSFER_STRATEGIES,
-    Answer,
-    Limits,
-    Progress,
-    checkpoint_all,
-    checkpoint_all_peak,
-    cores,
-)
 from remat_explorer.solvers.batches.batch_bound import BatchProblem, largest_operation_batch
 from remat_explorer.solvers.batches.batch_scaling import BatchScaling, scale_batch
 from remat_explorer.solvers.batches.max_batch import MaxBatch, max_batch
 from remat_explorer.solvers.batches.max_image import MaxImage, max_image
 from remat_explorer.solvers.cache import describe_entry
-from remat_explorer.solvers.condensed import Condensed, largest_operation
+from remat_explorer.solvers.chain_checkpointing.block_chain import chain_of
+from remat_explorer.solvers.condensed_graph import CondensedGraph, largest_operation
 from remat_explorer.solvers.jobs.solve_job import SolveJob
 from remat_explorer.solvers.memory.lowest_peak import least_working_set
 from remat_explorer.solvers.memory.minimum_budget import (
@@ -72,7 +63,6 @@ from remat_explorer.solvers.methods.two_phase_rounding import (
 )
 from remat_explorer.solvers.milp import BACKENDS, Milp
 from remat_explorer.solvers.monet.selections import Selection, default_selection, fastest_selection
-from remat_explorer.solvers.persistent.block_chain import chain_of
 from remat_explorer.solvers.registry import DEFAULTS, STRATEGIES, default_strategy, method_of
 from remat_explorer.solvers.relaxation import Relaxation, relax
 from remat_explorer.solvers.search.planner import load_search, plan_schedule
@@ -86,6 +76,16 @@ from remat_explorer.solvers.solution import (
     require_meaning,
 )
 from remat_explorer.solvers.solve import explain_unfit, solve
+from remat_explorer.solvers.solver_interface import (
+    PROVEN,
+    TRANSFER_STRATEGIES,
+    Answer,
+    Limits,
+    Progress,
+    checkpoint_all,
+    checkpoint_all_peak,
+    cores,
+)
 from remat_explorer.solvers.sweeps.frontier import Frontier, extend_frontier
 from remat_explorer.solvers.sweeps.own_points import (
     OwnPoint,

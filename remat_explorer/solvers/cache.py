@@ -24,14 +24,13 @@ from remat_explorer import __version__
 from remat_explorer.allocator import AllocatorSettings, reserved_of
 from remat_explorer.cache_folder import cache_folder, entry_path, evict, paths_about, used_now
 from remat_explorer.checker import check_schedule
-from remat_explorer.claims import CLAIMS
 from remat_explorer.documents import read_json, write_json
 from remat_explorer.entry_checks import Table, as_it_is, read_document, read_entry, require_number, require_text
 from remat_explorer.errors import RematError, ScheduleError, SolutionError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import SMALLEST
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Answer
+from remat_explorer.solution_summary import SUMMARY
 from remat_explorer.solvers.method import Support
 from remat_explorer.solvers.monet.condensed_choices import allowed_codes
 from remat_explorer.solvers.registry import method_of
@@ -45,6 +44,7 @@ from remat_explorer.solvers.solution import (
     require_unrefuted,
     schedules_at_once,
 )
+from remat_explorer.solvers.solver_interface import Answer
 
 FORMAT, VERSION = "remat-explorer/cached-solution", 1
 LARGEST = 256 * 2**20  # bytes of all kept solutions together; above that the longest unused go
@@ -215,7 +215,7 @@ def describe_entry(path: Path) -> dict[str, Any]:
     """
     document = read_json(path, SolutionError)
     read = read_document(document, FORMAT, VERSION, SolutionError, _FILE)
-    about = {key: CLAIMS[key] for key in ("strategy", "status", "budget", "cost")}
+    about = {key: SUMMARY[key] for key in ("strategy", "status", "budget", "cost")}
     solution = read["solution"] if isinstance(read["solution"], dict) else {}
     claims = read_entry({key: solution.get(key) for key in about}, "solution", SolutionError, about)
     return {"graph": read["graph"], "time_limit": read["time_limit"]} | claims

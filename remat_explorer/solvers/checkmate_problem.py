@@ -14,10 +14,10 @@ import numpy as np
 
 from remat_explorer.errors import SolverError, shown
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.linear_expression import ABSENT, require_columns
 from remat_explorer.solvers.milp import Milp
+from remat_explorer.solvers.solver_interface import Limits
 
 MOST_SPLITS = 100  # more than two parts gained nothing wherever it was tried
 
@@ -66,7 +66,7 @@ class CheckmateProblem:
     need no such variable, since operation k has run from stage k + 1 on. Costs are scaled so that their mean is 1.
     """
 
-    def __init__(self, condensed: Condensed, budget: int, milp: Milp, rows: StageRows | None = None) -> None:
+    def __init__(self, condensed: CondensedGraph, budget: int, milp: Milp, rows: StageRows | None = None) -> None:
         self.condensed, self.milp = condensed, milp
         self.rows = rows = rows or StageRows(condensed.n)
         graph, n, total = condensed.graph, condensed.n, condensed.graph.total_cost

@@ -18,8 +18,8 @@ from remat_explorer.errors import SolverError, shown
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Answer, Limits, Strategy
-from remat_explorer.solvers.condensed import smallest_budget_with_stages
+from remat_explorer.solvers.condensed_graph import smallest_budget_with_stages
+from remat_explorer.solvers.solver_interface import Answer, Limits, Strategy
 
 
 class Support(StrEnum):

@@ -19,8 +19,7 @@ from typing import Any, cast
 
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
-from remat_explorer.solvers.anytime import monet, optimal
-from remat_explorer.solvers.base import Answer, Limits, cores
+from remat_explorer.solvers.anytime_search import monet, optimal
 from remat_explorer.solvers.method import Method
 from remat_explorer.solvers.methods import (
     checkmate_approx,
@@ -29,6 +28,7 @@ from remat_explorer.solvers.methods import (
     chen,
     dtr,
     griewank,
+    hand_written_rules,
     moccasin,
     monet_paper,
     rotor,
@@ -36,8 +36,8 @@ from remat_explorer.solvers.methods import (
     static_policy,
     torch_planners,
     torchtitan,
-    typed_rules,
 )
+from remat_explorer.solvers.solver_interface import Answer, Limits, cores
 
 STRATEGIES: dict[str, Method] = {
     "optimal": optimal.METHOD,
@@ -65,12 +65,12 @@ STRATEGIES: dict[str, Method] = {
     "sac-milp": torch_planners.SAC_MILP,
     "torchtitan-greedy": torchtitan.GREEDY,
     "torchtitan-two-level": torchtitan.TWO_LEVEL,
-    "checkpoint-full": typed_rules.FULL,
-    "checkpoint-every-n": typed_rules.EVERY_N,
-    "megatron-block": typed_rules.FIRST,
-    "megatron-selective": typed_rules.SELECTIVE,
-    "checkpoint-attention": typed_rules.ATTENTION,
-    "save-second-matmul": typed_rules.SECOND_MATMUL,
+    "checkpoint-full": hand_written_rules.FULL,
+    "checkpoint-every-n": hand_written_rules.EVERY_N,
+    "megatron-block": hand_written_rules.FIRST,
+    "megatron-selective": hand_written_rules.SELECTIVE,
+    "checkpoint-attention": hand_written_rules.ATTENTION,
+    "save-second-matmul": hand_written_rules.SECOND_MATMUL,
     "bytes-per-second": simple_rules.BYTES_PER_SECOND,
     "layer-knapsack": simple_rules.LAYER_KNAPSACK,
 }

@@ -10,12 +10,12 @@ import numpy as np
 from remat_explorer.entry_checks import Count, require_arguments
 from remat_explorer.errors import SolverError, UnknownNameError
 from remat_explorer.graph import Graph
-from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.lazy_rows import LivenessRelaxation
 from remat_explorer.solvers.checkmate_problem import CheckmateProblem, StageRows
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.memory.minimum_budget import budget_of
 from remat_explorer.solvers.milp import Milp
+from remat_explorer.solvers.solver_interface import Limits
 
 
 def relax(
@@ -93,10 +93,10 @@ class Relaxation:
             raise SolverError(
                 f"the formulation {formulation!r} does not split stages; splits={splits} goes with 'checkmate-ilp'"
             )
-        return solve(Condensed.of(graph), budget_of(graph, budget), solver, rows)
+        return solve(CondensedGraph.of(graph), budget_of(graph, budget), solver, rows)
 
 
-def _checkmate(condensed: Condensed, budget: int, solver: str, rows: StageRows) -> Relaxation:
+def _checkmate(condensed: CondensedGraph, budget: int, solver: str, rows: StageRows) -> Relaxation:
     problem = CheckmateProblem(condensed, budget, Milp(solver, relaxed=True), rows)
     problem.build(Limits(time_limit=math.inf))
     outcome = problem.milp.solve()
@@ -112,7 +112,7 @@ def _checkmate(condensed: Condensed, budget: int, solver: str, rows: StageRows) 
     return Relaxation(condensed.graph, outcome.bound / problem.cost_scale, R, condensed.spread(S, stays))
 
 
-def _liveness(condensed: Condensed, budget: int, solver: str, rows: StageRows) -> Relaxation:
+def _liveness(condensed: CondensedGraph, budget: int, solver: str, rows: StageRows) -> Relaxation:
     relaxation = LivenessRelaxation(condensed, budget, Limits(time_limit=math.inf, solver=solver))
     relaxation.build()
     relaxed = relaxation.solve()

@@ -16,7 +16,6 @@ from typing import Any
 
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.checker import check, check_schedule
-from remat_explorer.claims import CLAIMS, LIMIT, PROVEN, Claims, Status, relative_gap
 from remat_explorer.documents import pack_rows, quote, read_json, unpack_rows, write_json
 from remat_explorer.entry_checks import Table, as_it_is, read_document, read_entry, require_arguments, require_text
 from remat_explorer.errors import QuantityError, RematError, ScheduleError, SolutionError, SolverError, UnknownNameError
@@ -26,11 +25,12 @@ from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import begins_at_smallest, format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Computations, Schedule
-from remat_explorer.solvers.base import Limits, checkpoint_all, checkpoint_all_peak
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solution_summary import LIMIT, PROVEN, SUMMARY, SolutionSummary, Status, relative_gap
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.memory.lowest_peak import least_working_set, limiting_operation
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
 from remat_explorer.solvers.registry import STRATEGIES, method_of
+from remat_explorer.solvers.solver_interface import Limits, checkpoint_all, checkpoint_all_peak
 
 FORMAT, VERSION = "remat-explorer/solution", 1
 
@@ -162,7 +162,7 @@ class Solution:
                 return _unrefuted(Solution.from_document(document, graph))
             if read["graph"].get("structure") != graph.structure:
                 raise _other_graph(read["graph"]["name"], graph)
-            claims = Claims.of(read)
+            claims = SolutionSummary.of(read)
             schedule = _schedule(read, graph, claims.budget) if read["R"] is not None else None
         except SolutionError as error:
             raise SolutionError(f"{one_line(str(path))}: {error}") from None
@@ -198,14 +198,14 @@ class Solution:
         read = _read(document)
         if read["graph"]["sha256"] != graph.sha256:
             raise _other_graph(read["graph"]["name"], graph)
-        claims = Claims.of(read)
+        claims = SolutionSummary.of(read)
         schedule = _schedule(read, graph, claims.budget) if read["R"] is not None else None
         solution = Solution.claimed(claims, graph, schedule)
         claims.require_true(solution.cost, solution.peak, "the file")
         return solution
 
     @staticmethod
-    def claimed(claims: Claims, graph: Graph, schedule: Schedule | None) -> Solution:
+    def claimed(claims: SolutionSummary, graph: Graph, schedule: Schedule | None) -> Solution:
         """The solution with these claims, which are yet to be held against it, and a schedule that was checked."""
         require_arguments(Solution.claimed, locals())
         c = claims
@@ -251,7 +251,7 @@ def _read_graph(entry: Any, where: str, error: type[RematError]) -> dict[str, An
 
 _FILE: Table = {
     "graph": _read_graph,
-    **CLAIMS,
+    **SUMMARY,
     "R": as_it_is,
     "S": as_it_is,
 }
@@ -332,7 +332,7 @@ def _least_bytes(graph: Graph) -> int:
     """Bytes into less than which no schedule with stages fits, as far as single moments tell."""
     if graph.has_choices:
         return limiting_operation(CondensedChoices.of(graph)).bytes
-    return least_working_set(Condensed.of(graph)).bytes
+    return least_working_set(CondensedGraph.of(graph)).bytes
 
 
 def _claimed_bound(solution: Solution) -> float:

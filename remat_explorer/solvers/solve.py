@@ -28,8 +28,7 @@ from remat_explorer.offload import Transfers, TransferSolution
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import exact_bytes, format_bytes
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import PROVEN, TRANSFER_STRATEGIES, Answer, Limits, Progress, cores
-from remat_explorer.solvers.bounds.stages import cost_step
+from remat_explorer.solvers.bounds.merged_stages import cost_step
 from remat_explorer.solvers.cache import Question, known_answer, load_solution, no_worse, store_or_warn
 from remat_explorer.solvers.memory.minimum_budget import Budget, budget_of, fall_back_on_smallest
 from remat_explorer.solvers.milp import backend
@@ -45,6 +44,7 @@ from remat_explorer.solvers.solution import (
     proven_status,
     require_meaning,
 )
+from remat_explorer.solvers.solver_interface import PROVEN, TRANSFER_STRATEGIES, Answer, Limits, Progress, cores
 
 
 @overload

@@ -17,7 +17,7 @@ from remat_explorer.errors import OutOfMemoryError, RematError
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.graph.parts import Operation
 from remat_explorer.plan import Plan
-from remat_explorer.solvers.base import checkpoint_all
+from remat_explorer.solvers.solver_interface import checkpoint_all
 
 MIB = 1 << 20
 PLAIN, EXPANDABLE = AllocatorSettings(), AllocatorSettings(expandable_segments=True)

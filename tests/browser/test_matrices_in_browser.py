@@ -51,7 +51,7 @@ explorer"""
 COMPARE = "explorer.compare('checkpoint-all')"
 COMPARE_NO_MORE = "explorer.compare(None)"
 # A schedule in which the fifth and the tenth block's gelu is computed again, and is so kept in 11 of 13.
-DIFFER = """from remat_explorer.explorer.work.screen import show_schedule
+DIFFER = """from remat_explorer.explorer.controllers.screen import show_schedule
 (blocks,) = explorer.state.blocks
 keep = rx.solve(graph, "100%", "checkpoint-all").schedule
 R, S = keep.R.copy(), keep.S.copy()

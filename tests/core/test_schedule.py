@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from remat_explorer.checker import check, replay
-from remat_explorer.claims import Status
 from remat_explorer.errors import ScheduleError
 from remat_explorer.graph import Graph, Implementation, Operation, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.plan import Compute, Free, Plan
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import checkpoint_all
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers.solver_interface import checkpoint_all
 
 
 def keep_everything(graph: Graph) -> tuple[np.ndarray, np.ndarray]:

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from remat_explorer.claims import Status
 from remat_explorer.errors import SolutionError
 from remat_explorer.instances import linear
 from remat_explorer.schedule import Schedule
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers.ablation.ablation_result import Ablation
-from remat_explorer.solvers.base import checkpoint_all
 from remat_explorer.solvers.solution import Solution, proven_status
+from remat_explorer.solvers.solver_interface import checkpoint_all
 from remat_explorer.solvers.sweeps.frontier import Frontier
 
 GRAPH = linear(8)

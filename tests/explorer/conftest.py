@@ -11,9 +11,9 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.explorer import State
+from remat_explorer.explorer.controllers.driver import Driver
+from remat_explorer.explorer.controllers.screen import show_schedule
 from remat_explorer.explorer.panels.panels import Panels
-from remat_explorer.explorer.work.driver import Driver
-from remat_explorer.explorer.work.screen import show_schedule
 from tests.search_fixtures import compiled_search, fitting_worker  # noqa: F401
 from tests.torch_fixtures import forgotten_code, one_thread, quick_collection, settings_of_torch  # noqa: F401
 

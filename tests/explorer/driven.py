@@ -19,9 +19,9 @@ import remat_explorer as rx
 from remat_explorer.allocator import AllocatorSettings, predict_allocator
 from remat_explorer.capture import AllocatorBytes
 from remat_explorer.explorer import Scene, State
+from remat_explorer.explorer.controllers.driver import Driver
+from remat_explorer.explorer.controllers.model_sources import ModelSources
 from remat_explorer.explorer.panels.panels import Panels
-from remat_explorer.explorer.work.driver import Driver
-from remat_explorer.explorer.work.model_sources import ModelSources
 from remat_explorer.plan import Compute
 from remat_explorer.runtime.comparison import Comparison
 from remat_explorer.runtime.measurement import Allocator

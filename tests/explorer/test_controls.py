@@ -14,13 +14,13 @@ import remat_explorer as rx
 from remat_explorer.errors import QuantityError, SolutionError, SolverError, UnknownNameError
 from remat_explorer.explorer import State
 from remat_explorer.explorer.app import ExplorerPage
+from remat_explorer.explorer.controllers.driver import Driver
+from remat_explorer.explorer.controllers.model_sources import ModelSources
 from remat_explorer.explorer.controls import Controls, parse_image
 from remat_explorer.explorer.curve import CurveSlider, CurveView
 from remat_explorer.explorer.implementations_view import ImplementationsView
 from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.explorer.state.strategy_choice import default_implementations, unsuitable_strategies
-from remat_explorer.explorer.work.driver import Driver
-from remat_explorer.explorer.work.model_sources import ModelSources
 from remat_explorer.graph import Value, operation
 from remat_explorer.solvers import STRATEGIES, SolveJob, Support, minimum_budget
 from tests.explorer.driven import QUIET, driver_of, settled, solved

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 import remat_explorer as rx
 from remat_explorer.checker import check
-from remat_explorer.claims import Status
 from remat_explorer.errors import RematError, ScheduleError, SolutionError, UnknownNameError
 from remat_explorer.explorer import State
+from remat_explorer.explorer.controllers.driver import Driver
+from remat_explorer.explorer.controllers.model_sources import ModelSources
 from remat_explorer.explorer.export import require_kind, write_export
 from remat_explorer.explorer.matrices import MatrixView
 from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.explorer.state.edited_schedule import EditedSchedule
-from remat_explorer.explorer.work.driver import Driver
-from remat_explorer.explorer.work.model_sources import ModelSources
 from remat_explorer.graph import Graph, Value, operation
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers import checkpoint_all
 from remat_explorer.solvers.methods.two_phase_rounding import minimal_R, retained_values
 from tests.explorer.driven import driver_of, html, message, plain, settled, solved, until

@@ -21,15 +21,15 @@ from remat_explorer import runtime
 from remat_explorer.capture import Placement
 from remat_explorer.errors import OutOfMemoryError
 from remat_explorer.explorer import State
+from remat_explorer.explorer.controllers import executing
+from remat_explorer.explorer.controllers.executing import describe_proof, describe_validation
+from remat_explorer.explorer.controllers.model_sources import ModelSources, ModuleInputs
+from remat_explorer.explorer.controllers.screen import show_schedule
 from remat_explorer.explorer.measured_run import LEAST, MOST, PLACES, drawing_moments, drawing_seconds
 from remat_explorer.explorer.panels.execution_panel import ExecutionPanel, card_html
 from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.explorer.panels.side_panel import Click
 from remat_explorer.explorer.plots_view import PlotsView
-from remat_explorer.explorer.work import executing
-from remat_explorer.explorer.work.executing import describe_proof, describe_validation
-from remat_explorer.explorer.work.model_sources import ModelSources, ModuleInputs
-from remat_explorer.explorer.work.screen import show_schedule
 from remat_explorer.plan import Compute
 from remat_explorer.quantities import format_bytes
 from remat_explorer.runtime.comparison import Comparison, Difference, FirstDifference

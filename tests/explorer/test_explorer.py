@@ -13,8 +13,8 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.errors import UnknownNameError
+from remat_explorer.explorer.controllers import loading
 from remat_explorer.explorer.story import StoryView, story_html
-from remat_explorer.explorer.work import loading
 from remat_explorer.quantities import format_bytes
 from remat_explorer.solvers.jobs import worker_process as process
 from tests.explorer.driven import captured, explorer_of, settled, solved, until, view_of

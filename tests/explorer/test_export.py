@@ -17,6 +17,7 @@ import remat_explorer as rx
 from remat_explorer.errors import RematError, UnknownNameError
 from remat_explorer.explanations import explain_value
 from remat_explorer.explorer import Scene, State
+from remat_explorer.explorer.controllers.executing import describe_proof
 from remat_explorer.explorer.export import EXPORTS
 from remat_explorer.explorer.live_page import live_page
 from remat_explorer.explorer.matrices import MatrixCells
@@ -32,7 +33,6 @@ from remat_explorer.explorer.recorded_points import StatementPlaces, record_expl
 from remat_explorer.explorer.recording import GAP, Recording, text_patterns
 from remat_explorer.explorer.static_view import static_html
 from remat_explorer.explorer.story import tell
-from remat_explorer.explorer.work.executing import describe_proof
 from remat_explorer.quantities import format_overhead
 from remat_explorer.solvers import Frontier, minimum_budget
 from tests.explorer.driven import driver_of, explorer_of, measurement, opened, settled, solved

@@ -17,17 +17,15 @@ from remat_explorer import models
 from remat_explorer.cache_folder import entries, entry_path
 from remat_explorer.errors import RematError
 from remat_explorer.explorer import State
-from remat_explorer.explorer.controls import Controls
-from remat_explorer.explorer.panels.panels import Panels
-from remat_explorer.explorer.work import exploration_cache
-from remat_explorer.explorer.work.exploration_cache import (
+from remat_explorer.explorer.controllers import exploration_cache
+from remat_explorer.explorer.controllers.exploration_cache import (
     NOT_CAPTURED,
     cache_key,
     replace_by_captured,
     show_cached,
     store_exploration,
 )
-from remat_explorer.explorer.work.model_sources import (
+from remat_explorer.explorer.controllers.model_sources import (
     DEFAULT_SIZES,
     MAX_LISTED,
     NO_MODULE,
@@ -35,7 +33,9 @@ from remat_explorer.explorer.work.model_sources import (
     list_model_files,
     load_zoo_model,
 )
-from remat_explorer.explorer.work.schedule_comparison import open_solution_file, open_uploaded_solution
+from remat_explorer.explorer.controllers.schedule_comparison import open_solution_file, open_uploaded_solution
+from remat_explorer.explorer.controls import Controls
+from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.models import MODELS
 from remat_explorer.permissions import Permissions
 from remat_explorer.solvers import Frontier, Status, checkpoint_all_peak, extend_frontier, minimum_budget

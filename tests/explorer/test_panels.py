@@ -20,18 +20,18 @@ from torch import nn
 import remat_explorer as rx
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.explanations import explain_value, line_of, lines_of, uses_of_lines
+from remat_explorer.explorer.controllers import fit_answers
+from remat_explorer.explorer.controllers.driver import Driver
+from remat_explorer.explorer.controllers.exploration_cache import show_cached, store_exploration
+from remat_explorer.explorer.controllers.model_sources import NO_WEIGHTS, ModelSources, ModuleInputs
+from remat_explorer.explorer.controllers.schedule_comparison import open_solution_file, pin_solution, swap_compared
+from remat_explorer.explorer.controllers.screen import show_schedule
 from remat_explorer.explorer.panels.explain_panel import explanation_html, margins, source_part
 from remat_explorer.explorer.panels.panels import TERMS_PANEL, Panels
 from remat_explorer.explorer.panels.side_panel import fill_places
 from remat_explorer.explorer.panels.solver_panel import progress_svg
 from remat_explorer.explorer.recording import Recording
 from remat_explorer.explorer.state.state import FIT_OPTIMIZERS, PANELS, PRECISIONS, HistoryPoint, State
-from remat_explorer.explorer.work import fit_answers
-from remat_explorer.explorer.work.driver import Driver
-from remat_explorer.explorer.work.exploration_cache import show_cached, store_exploration
-from remat_explorer.explorer.work.model_sources import NO_WEIGHTS, ModelSources, ModuleInputs
-from remat_explorer.explorer.work.schedule_comparison import open_solution_file, pin_solution, swap_compared
-from remat_explorer.explorer.work.screen import show_schedule
 from remat_explorer.fit import optimizers
 from remat_explorer.models import PRECISIONS as KNOWN_PRECISIONS
 from remat_explorer.operation_details import SourceFile
@@ -434,7 +434,7 @@ def test_a_module_of_ones_own_is_asked_about_and_a_graph_alone_cannot_be() -> No
 
 
 def test_a_model_that_is_too_large_to_run_shows_it_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remat_explorer.explorer.work.model_sources.MAX_WEIGHT_BYTES", 0)
+    monkeypatch.setattr("remat_explorer.explorer.controllers.model_sources.MAX_WEIGHT_BYTES", 0)
     large = settled(Driver(State(batch=4, **QUIET), ModelSources("mlp")))
     assert large.state.panel == "fit"
     assert large.state.no_execution == NO_WEIGHTS

@@ -12,6 +12,9 @@ import traitlets as t
 
 import remat_explorer as rx
 from remat_explorer.explorer import State, model_view
+from remat_explorer.explorer.controllers import background_searches
+from remat_explorer.explorer.controllers.background_searches import Placer, alignment_of
+from remat_explorer.explorer.controllers.screen import show_schedule, show_sending
 from remat_explorer.explorer.matrices import MatrixView
 from remat_explorer.explorer.memory_view import (
     KEEP_EVERYTHING,
@@ -25,9 +28,6 @@ from remat_explorer.explorer.memory_view import (
     peak_of_other,
 )
 from remat_explorer.explorer.model_view import ModelView, graph_picture, step_plan
-from remat_explorer.explorer.work import background_searches
-from remat_explorer.explorer.work.background_searches import Placer, alignment_of
-from remat_explorer.explorer.work.screen import show_schedule, show_sending
 from remat_explorer.figures import KINDS, journeys_of, waits_of
 from remat_explorer.offload import TransferPlan
 from remat_explorer.offsets import Rectangles, place_at_once

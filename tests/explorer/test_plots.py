@@ -11,10 +11,10 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.explorer import State
+from remat_explorer.explorer.controllers.screen import choose_solution
 from remat_explorer.explorer.curve import CurveView, curve_of, points_on_curve
 from remat_explorer.explorer.plots_figure import PlotsScene
 from remat_explorer.explorer.plots_view import PlotsView, live_figure
-from remat_explorer.explorer.work.screen import choose_solution
 from remat_explorer.figures import hits, points_of, stack
 from remat_explorer.solvers import Frontier, solve
 from tests.explorer.driven import until

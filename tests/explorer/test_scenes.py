@@ -10,16 +10,16 @@ import remat_explorer as rx
 from remat_explorer.errors import QuantityError, UnknownNameError
 from remat_explorer.explanations import alive_at, recomputed
 from remat_explorer.explorer import Scene
+from remat_explorer.explorer.controllers.executing import describe_proof
+from remat_explorer.explorer.controllers.model_sources import ModelSources
+from remat_explorer.explorer.controllers.scenes import ScenePlayer
+from remat_explorer.explorer.controllers.screen import auto_select, show_schedule
 from remat_explorer.explorer.panels.compare_panel import ComparePanel
 from remat_explorer.explorer.panels.plan_panel import PeakPanel
 from remat_explorer.explorer.panels.side_panel import Click
 from remat_explorer.explorer.presentations import PRESENTATIONS
 from remat_explorer.explorer.state.state import PICTURES, State
 from remat_explorer.explorer.tour import STEPS, Tour, TourView
-from remat_explorer.explorer.work.executing import describe_proof
-from remat_explorer.explorer.work.model_sources import ModelSources
-from remat_explorer.explorer.work.scenes import ScenePlayer
-from remat_explorer.explorer.work.screen import auto_select, show_schedule
 from remat_explorer.models import names
 from tests.explorer.driven import SCRIPT, driver_of, measurement, settled, solved
 

@@ -13,8 +13,9 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer import solvers
-from remat_explorer.claims import Status
 from remat_explorer.errors import SolverError
+from remat_explorer.explorer.controllers import background_searches, loading, solving
+from remat_explorer.explorer.controllers.screen import add_to_frontier
 from remat_explorer.explorer.controls import Controls
 from remat_explorer.explorer.curve import CurveView, sent_curve
 from remat_explorer.explorer.memory_view import MemoryView
@@ -24,9 +25,8 @@ from remat_explorer.explorer.panels.runs_twice import RunsTwiceView
 from remat_explorer.explorer.plots_view import PlotsView
 from remat_explorer.explorer.static_view import static_html
 from remat_explorer.explorer.story import chips, format_more, tell
-from remat_explorer.explorer.work import background_searches, loading, solving
-from remat_explorer.explorer.work.screen import add_to_frontier
 from remat_explorer.figures import journeys_of
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers import Progress, SolveJob, extend_frontier
 from tests.explorer.driven import (
     captured,

@@ -10,12 +10,12 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer import solvers
-from remat_explorer.claims import Status
 from remat_explorer.explorer import State
+from remat_explorer.explorer.controllers.screen import show_schedule
 from remat_explorer.explorer.panels.runs_twice import NOTHING, RunsTwiceView, repeated_values
 from remat_explorer.explorer.story import Story, StoryView, chips, story_html, tell
-from remat_explorer.explorer.work.screen import show_schedule
 from remat_explorer.graph import Graph, Value, operation
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers import checkpoint_all, extend_frontier, minimum_budget
 from tests.explorer.driven import EQUAL, driver_of, measurement, plain, solved
 

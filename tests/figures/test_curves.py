@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.claims import Status
 from remat_explorer.errors import GraphError, ScheduleError
 from remat_explorer.explanations.values import kept_bytes
 from remat_explorer.figures import ablation as figure_of
@@ -25,10 +24,11 @@ from remat_explorer.figures.tradeoff import SHAPES, Extent, bound_steps, largest
 from remat_explorer.graph import Graph, Implementation, Operation, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.runtime.peers import PeerMeasurement
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers import STRATEGIES, Ablation, Frontier, ablation, solve
-from remat_explorer.solvers.base import Limits, checkpoint_all
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.methods.two_phase_rounding import Scatter, scatter, solve_linear_program
+from remat_explorer.solvers.solver_interface import Limits, checkpoint_all
 from remat_explorer.solvers.sweeps.own_points import OwnPoint
 
 draw_tradeoff: Any = tradeoff
@@ -219,7 +219,7 @@ draw_rounding: Any = rounding_scatter
 
 def test_points_are_overheads_and_peaks_of_the_draws(tight: Any) -> None:
     chain = linear(8)
-    cloud = scatter(solve_linear_program(Condensed.of(chain), 4, Limits()), samples=30, seed=3)
+    cloud = scatter(solve_linear_program(CondensedGraph.of(chain), 4, Limits()), samples=30, seed=3)
     figure = draw_rounding(chain, cloud, Scatter(np.array([34.0]), np.array([5])), tight, budget=4)
     randomized, deterministic, optimal, budget = figure.data
     assert list(randomized.x) == cloud.peak.tolist()

@@ -21,7 +21,7 @@ from remat_explorer.offload import TransferPlan, Transfers
 from remat_explorer.offsets import place, predict_pool
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.solvers import solve
-from remat_explorer.solvers.base import checkpoint_all
+from remat_explorer.solvers.solver_interface import checkpoint_all
 
 
 def test_parts_are_those_of_the_summaries_in_one_unit(data: Path) -> None:

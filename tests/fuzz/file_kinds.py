@@ -16,17 +16,17 @@ from remat_explorer.cache_folder import entry_path
 from remat_explorer.capture.implementations.cudnn_plans import ExecutionPlan, load_plans, store_plans
 from remat_explorer.capture.profile_cache import Profile, load_profile, store_profile
 from remat_explorer.capture_options import CaptureOptions
-from remat_explorer.claims import Status
 from remat_explorer.documents import to_json
 from remat_explorer.graph import Graph
 from remat_explorer.graph.file import dump_graph
 from remat_explorer.graph.parts import Implementation
 from remat_explorer.instances import linear
 from remat_explorer.operation_details import Details
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers.ablation.ablation_result import Ablation
-from remat_explorer.solvers.base import checkpoint_all
 from remat_explorer.solvers.cache import Question, load_solution, store_solution
 from remat_explorer.solvers.solution import Solution, capture_options_of
+from remat_explorer.solvers.solver_interface import checkpoint_all
 from remat_explorer.solvers.sweeps.frontier import Frontier
 from tests.fuzz.outcomes import of_call, of_command
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import remat_explorer as rx
-from remat_explorer.claims import Status
 from remat_explorer.errors import ModelError, SolverError, UnknownNameError
 from remat_explorer.models import LoadedModel
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers import STRATEGIES
 from tests.models.small_models import LARGE, SMALL
 from tests.thorough import thorough_but

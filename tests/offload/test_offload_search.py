@@ -15,13 +15,13 @@ from remat_explorer.graph import Graph
 from remat_explorer.offload import TransferPlan, Transfers, TransferSolution, check_transfers
 from remat_explorer.plan import Plan
 from remat_explorer.solvers import largest_operation
-from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.offload import offload_search
 from remat_explorer.solvers.offload.half_stages import half_stage_bound
 from remat_explorer.solvers.offload.transfer_moments import transfer_moments_bound
 from remat_explorer.solvers.search.renewal_search import Renewals
 from remat_explorer.solvers.search.renewals import Copies, one_by_one
+from remat_explorer.solvers.solver_interface import Limits
 from tests.offload.small_graphs import Instance, drawn_graph, instances
 from tests.thorough import thorough, thorough_but
 
@@ -55,7 +55,7 @@ def test_the_bound_of_half_stages_proves_most_known_optima() -> None:
     for one in REFERENCE[::6]:
         if one.makespan is None or one.timeout or one.transfers.host_bytes is not None:
             continue
-        condensed = one_by_one(Condensed.of(one.graph))
+        condensed = one_by_one(CondensedGraph.of(one.graph))
         copies = Copies.of(condensed, one.transfers)
         bound = half_stage_bound(condensed, one.budget, copies, True, Limits(3.0))
         few = transfer_moments_bound(condensed, one.budget, copies, True, Limits(3.0))

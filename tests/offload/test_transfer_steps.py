@@ -20,11 +20,11 @@ from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.capture.memory_meter import memory_meter
-from remat_explorer.claims import Status
 from remat_explorer.errors import ArgumentError, ExecutionError, SolutionError
 from remat_explorer.offload import TransferSolution
 from remat_explorer.runtime.copies import POLL, CopyThreads
 from remat_explorer.runtime.interpreter import Interpreter
+from remat_explorer.solution_summary import Status
 from tests.offload.transfer_runs import Opening, random_plan
 from tests.runtime.exactness import CPU, Exactness
 from tests.torch_fixtures import one_thread, quick_collection, settings_of_torch  # noqa: F401

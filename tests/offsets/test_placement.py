@@ -18,7 +18,7 @@ from remat_explorer.instances import linear
 from remat_explorer.offsets import Rectangles, place, place_at_once, place_rectangles, predict_pool
 from remat_explorer.plan import Plan
 from remat_explorer.solvers import solve
-from remat_explorer.solvers.base import checkpoint_all
+from remat_explorer.solvers.solver_interface import checkpoint_all
 from tests.thorough import thorough_but
 
 CAPTURED = Path(__file__).parents[1] / "data" / "captured"

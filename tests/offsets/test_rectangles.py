@@ -15,7 +15,7 @@ from remat_explorer.offsets import Arena, Rectangles
 from remat_explorer.offsets.check import check_offsets
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.solvers import solve
-from remat_explorer.solvers.base import checkpoint_all
+from remat_explorer.solvers.solver_interface import checkpoint_all
 
 CAPTURED = Path(__file__).parents[1] / "data" / "captured"
 

@@ -14,13 +14,13 @@ import pytest
 import torch
 
 import remat_explorer as rx
-from remat_explorer.claims import Status
 from remat_explorer.errors import ArgumentError, RematError
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers import Frontier, solve, sweep
-from remat_explorer.solvers.base import checkpoint_all
 from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers.solver_interface import checkpoint_all
 from tests.project.shell import run
 
 pytestmark = pytest.mark.usefixtures("kept_workers")

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.claims import Status
 from remat_explorer.cli import main
 from remat_explorer.cli.output import tell_what_took_longer
 from remat_explorer.graph import Graph, Value
 from remat_explorer.instances import linear
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers.solution import Solution
 from tests.project.shell import customized, hear_interrupts, run
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("kept_workers")
 ENDLESS = """
 import dataclasses
 import time
-from remat_explorer.solvers.base import checkpoint_all
+from remat_explorer.solvers.solver_interface import checkpoint_all
 from remat_explorer.solvers.registry import STRATEGIES
 
 def strategy(graph, budget, limits):

@@ -13,11 +13,11 @@ import pytest
 from remat_explorer.course import EXERCISES, check, hint
 from remat_explorer.course.exercise import attempt, faulty_cell
 from remat_explorer.errors import UnknownNameError
-from remat_explorer.exercises import UNANSWERED, schedule_verdict, verdict
 from remat_explorer.explorer.panels.panels import TERMS
 from remat_explorer.explorer.presentations import PRESENTATIONS
 from remat_explorer.instances import linear
-from remat_explorer.solvers.base import checkpoint_all
+from remat_explorer.solvers.solver_interface import checkpoint_all
+from remat_explorer.verdicts import UNANSWERED, schedule_verdict, verdict
 from tests.notebooks.notebook_runs import NOTEBOOKS
 from tests.project.pages import ROOT, links, page
 from tests.project.test_docs import sections

@@ -42,7 +42,9 @@ def test_the_wheel_has_the_package_whole_and_nothing_else() -> None:
     package = (ROOT / "remat_explorer").rglob("*")
     files = [str(path) for path in package if path.is_file() and "__pycache__" not in path.parts]
     assert {Path(name).suffix for name in files} >= {".py", ".js", ".css", ".html"}
-    assert sum(name.endswith("explorer/work/first_look.json") for name in files) == 1  # the first picture comes with it
+    assert (
+        sum(name.endswith("explorer/controllers/first_look.json") for name in files) == 1
+    )  # the first picture comes with it
     ignored = subprocess.run(["git", "check-ignore", *files], cwd=ROOT, capture_output=True, text=True)
     assert ignored.stdout == ""  # what git ignores is left out of a wheel
 

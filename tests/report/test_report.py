@@ -20,13 +20,13 @@ import torch
 from torch import nn
 
 import remat_explorer as rx
-from remat_explorer.claims import Status
 from remat_explorer.figures.tradeoff import tradeoff
 from remat_explorer.graph import Graph
 from remat_explorer.report import Origin
 from remat_explorer.report.contents import ReportContents, differences
 from remat_explorer.report.sections import numbers, program, validation
 from remat_explorer.runtime.comparison import Comparison, Difference, FirstDifference
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers import Frontier
 from remat_explorer.solvers.solution import Solution
 from tests.figures.choices import chain_with_choices

@@ -14,7 +14,7 @@ from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_overhead, format_share
 from remat_explorer.solvers import checkpoint_all_peak
-from remat_explorer.solvers.condensed import largest_operation
+from remat_explorer.solvers.condensed_graph import largest_operation
 from remat_explorer.solvers.methods.chen import articulation_split_points, every_sqrt_n
 from remat_explorer.solvers.methods.griewank import binomial_schedule
 from reproduction import ITEMS

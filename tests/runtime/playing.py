@@ -24,7 +24,7 @@ from remat_explorer.capture.model_placement import exact_kernels
 from remat_explorer.errors import RematError
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.forward_backward import ForwardBackward
-from remat_explorer.runtime.rematerialization import Rematerialization
+from remat_explorer.runtime.plan_dispatcher import PlanDispatcher
 from tests.runtime.random_programs import GLOBAL, Spec, World, build
 from tests.runtime.random_schedules import random_schedule, solution_of
 
@@ -118,7 +118,7 @@ def _by_plans(spec: Spec, expected: list[Seen]) -> Verdict:
     return Verdict("equal", "", steps)
 
 
-def _shuffle(mine: Rematerialization, draw: np.random.Generator) -> None:
+def _shuffle(mine: PlanDispatcher, draw: np.random.Generator) -> None:
     """Give each plan that was made another, random schedule of its graph."""
     for place, planned in enumerate(mine.plans):
         graph = planned.solution.graph

@@ -16,7 +16,7 @@ from remat_explorer.capture.memory_meter import CudaMeter
 from remat_explorer.capture.model_placement import exact_kernels
 from remat_explorer.errors import OutOfMemoryError
 from remat_explorer.models import LoadedModel
-from remat_explorer.runtime.plan_bench import hard_cap
+from remat_explorer.runtime.plan_runner import hard_cap
 
 pytestmark = [
     pytest.mark.gpu,

@@ -17,7 +17,7 @@ from remat_explorer.capture import trace
 from remat_explorer.capture.captured_program import Body, Call, Program
 from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Plan
-from remat_explorer.runtime import plan_bench
+from remat_explorer.runtime import plan_runner
 from remat_explorer.runtime.comparison import Comparison, FinalState, compare
 from remat_explorer.runtime.first_difference import FingerprintRecorder
 from remat_explorer.runtime.interpreter import StepOutcome
@@ -94,7 +94,7 @@ def tampered(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Tamper], None]:
             in_place = {k: changed(k, body) for k, body in program.in_place.items()}
             return replace(program, bodies=bodies, in_place=in_place)
 
-        monkeypatch.setattr(plan_bench, "trace", tampering)
+        monkeypatch.setattr(plan_runner, "trace", tampering)
 
     return change
 
@@ -200,8 +200,8 @@ def test_without_memory_for_the_search_the_measurement_says_so(net, tampered, mo
 def test_the_search_can_be_cancelled(net, tampered, monkeypatch):
     model, args, graph = net
     tampered(0, lambda result: result * 1.001)
-    searching, observed = [], plan_bench.ObservedPlan
-    monkeypatch.setattr(plan_bench, "ObservedPlan", lambda *given: searching.append(1) or observed(*given))
+    searching, observed = [], plan_runner.ObservedPlan
+    monkeypatch.setattr(plan_runner, "ObservedPlan", lambda *given: searching.append(1) or observed(*given))
     with pytest.raises(ExecutionError, match="cancelled before 'compute 0 conv2d'"):
         measured(checkpoint_all(graph), model, args, cancelled=lambda: bool(searching))
 

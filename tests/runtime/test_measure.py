@@ -21,14 +21,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import remat_explorer as rx
 from remat_explorer.capture import trace
 from remat_explorer.capture.memory_meter import AllocatorBytes
-from remat_explorer.claims import Status
 from remat_explorer.errors import ExecutionError
 from remat_explorer.models import LoadedModel
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_bytes
+from remat_explorer.runtime.measure_plan import record_memory_snapshot
 from remat_explorer.runtime.measurement import Allocator, Measurement
-from remat_explorer.runtime.measuring import record_memory_snapshot
-from remat_explorer.runtime.plan_bench import PlanBench
+from remat_explorer.runtime.plan_runner import PlanRunner
+from remat_explorer.solution_summary import Status
 from tests.capture.cuda_stand_in import GPU
 from tests.runtime.kinds_of_models import KINDS, Case, Made, linear, x
 from tests.runtime.random_schedules import checkpoint_all, random_schedule, solution_of
@@ -116,7 +116,7 @@ def test_runs_that_are_too_noisy_take_more_turns_where_an_overhead_is_predicted(
         taken.append(plan := (1.2,) * 3 if taken else (0.5, 1.2, 9.0))
         return {name: plan if name == "plan" else (1.0,) * len(plan) for name in names}
 
-    monkeypatch.setattr(PlanBench, "timed", timed)
+    monkeypatch.setattr(PlanRunner, "timed", timed)
     for schedule, turns in ((checkpoint_all(graph), 3), (random_schedule(graph, 0), 9)):
         found = run(schedule, model, repeats=3)
         assert {len(times) for times in found.times.values()} == {turns}
@@ -225,7 +225,7 @@ def test_the_solution_of_another_model_is_refused_and_a_step_that_is_traced_alre
     with pytest.raises(ExecutionError, match=words):
         run(checkpoint_all(graph), model, program=trace(other, model.args[:1], loss=torch.sum))
     program = trace(model.module, model.args)
-    monkeypatch.setattr("remat_explorer.runtime.plan_bench.trace", None)
+    monkeypatch.setattr("remat_explorer.runtime.plan_runner.trace", None)
     assert run(checkpoint_all(graph), model, program=program).equal
 
 

@@ -15,13 +15,13 @@ from torch._functorch import config
 import remat_explorer as rx
 from remat_explorer.capture import trace
 from remat_explorer.capture_options import CaptureOptions
-from remat_explorer.claims import Status
 from remat_explorer.errors import SolverError, UnknownNameError
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.min_cut_partitioner import BUDGETS, SOLVERS, aten, operators_of, pytorch_budget_candidates
 from remat_explorer.runtime.peers import pytorch_budget_plan, schedule_of
 from remat_explorer.schedule import Schedule
+from remat_explorer.solution_summary import Status
 from tests.thorough import thorough, thorough_but
 
 WHOLE = CaptureOptions(contract=False, split_convolution_backward=False)

@@ -15,7 +15,7 @@ from torch import nn
 import remat_explorer as rx
 from remat_explorer.capture import trace
 from remat_explorer.errors import ExecutionError
-from remat_explorer.runtime import rematerialization, step_planner
+from remat_explorer.runtime import plan_dispatcher, step_planner
 from remat_explorer.runtime.size_variants import carry_over_schedule
 from tests.runtime.kinds_of_models import Made, linear
 from tests.runtime.step_outcomes import Left, assert_same, step_of
@@ -183,7 +183,7 @@ def test_a_smaller_batch_takes_the_schedule_and_its_plan_is_kept(monkeypatch):
 
 
 def test_of_the_plans_for_other_sizes_the_last_used_are_kept(monkeypatch):
-    monkeypatch.setattr(rematerialization, "MAX_SIZE_VARIANTS", 2)
+    monkeypatch.setattr(plan_dispatcher, "MAX_SIZE_VARIANTS", 2)
     planned = trained(layers())
     for batch in (40, 30, 40, 20):
         assert_like_plain(planned, X[:batch])
@@ -286,7 +286,7 @@ def test_smaller_inputs_out_of_which_another_truth_value_is_read_are_planned_ane
 
 def test_plans_that_were_carried_over_to_other_sizes_do_not_use_up_those_for_truth_values():
     planned = trained_with_mask(1, "100%")
-    for size in range(64, 63 - rematerialization.MAX_BRANCH_PLANS, -1):
+    for size in range(64, 63 - plan_dispatcher.MAX_BRANCH_PLANS, -1):
         planned(X[:size], PADDED[:size])
     with pytest.warns(UserWarning, match=r"True is read out of input 1 .* planned anew"):
         planned(X, WHOLE)

@@ -17,7 +17,7 @@ from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.generated_step import generate
 from remat_explorer.runtime.interpreter import Interpreter
-from remat_explorer.runtime.plan_bench import MARGIN, hard_cap
+from remat_explorer.runtime.plan_runner import MARGIN, hard_cap
 from remat_explorer.runtime.random_state import generator_state, set_generator_state
 from tests.capture.cuda_stand_in import GPU, SEGMENT, gpu
 from tests.runtime.kinds_of_models import Made

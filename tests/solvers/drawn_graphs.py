@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from remat_explorer.graph import Graph, Operation, Value, operation
 from remat_explorer.solvers import checkpoint_all_peak
-from remat_explorer.solvers.condensed import largest_operation
+from remat_explorer.solvers.condensed_graph import largest_operation
 from tests.thorough import thorough_but
 
 SHARES = (0, 1, 2, 3, 4)  # fourths of the way from the largest operation to one byte less than keeping everything

@@ -17,17 +17,17 @@ import pytest
 
 from remat_explorer import cache_folder
 from remat_explorer.cache_folder import clear
-from remat_explorer.claims import Status
 from remat_explorer.instances import linear
 from remat_explorer.quantities import SMALLEST
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers import SolveJob, Sweep, solve
 from remat_explorer.solvers import cache as cache_module
-from remat_explorer.solvers.base import Answer, checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.cache import Question, load_solution, store_solution
 from remat_explorer.solvers.memory import minimum_budget as smallest_known
 from remat_explorer.solvers.registry import STRATEGIES
 from remat_explorer.solvers.solution import Solution
 from remat_explorer.solvers.solve import judge
+from remat_explorer.solvers.solver_interface import Answer, checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.sweeps.sweep_points import KeptPoints
 from tests.solvers.helpers import present
 from tests.thorough import thorough_but
@@ -332,7 +332,7 @@ WRITERS = """
 import os, random, signal, sys, time
 from remat_explorer.cache_folder import cache_folder
 from remat_explorer.instances import linear
-from remat_explorer.solvers.base import Answer, checkpoint_all
+from remat_explorer.solvers.solver_interface import Answer, checkpoint_all
 from remat_explorer.solvers.cache import Question, load_solution, store_solution
 from remat_explorer.solvers.solve import judge
 

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from remat_explorer.checker import check_schedule, replay
-from remat_explorer.claims import Status
 from remat_explorer.figures.memory_map import holdings
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.schedule import Schedule
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers import checkpoint_all_peak, minimum_budget, relax, solve
-from remat_explorer.solvers.base import Limits, Progress
 from remat_explorer.solvers.bounds.lazy_rows import LivenessModel, refuse
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.milp import Milp
+from remat_explorer.solvers.solver_interface import Limits, Progress
 from tests.solvers.drawn_graphs import drawn, loose_graphs, problems, residual_graphs, training_graphs
 from tests.solvers.exhaustive import frontier_optimum, unpartitioned_optimum
 from tests.solvers.helpers import present
@@ -90,7 +90,7 @@ def test_optimal_agrees_with_exhaustive_search_and_all_it_says_on_the_way_is_tru
 def test_the_liveness_formulation_alone_agrees_with_exhaustive_search(problem):
     """`optimal` is often done before it gets there."""
     graph, budget = problem
-    model = LivenessModel(Condensed.of(graph), budget, Milp())
+    model = LivenessModel(CondensedGraph.of(graph), budget, Milp())
     assert model.build(Limits())
     outcome = model.milp.solve()
     while outcome.values is not None and refuse(model, outcome.values):

@@ -16,7 +16,7 @@ import pytest
 
 import remat_explorer
 from remat_explorer.solvers import STRATEGIES
-from remat_explorer.solvers.base import cores
+from remat_explorer.solvers.solver_interface import cores
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(remat_explorer.__file__).parent
@@ -25,7 +25,7 @@ METHODS, REGISTRY = "remat_explorer/solvers/methods", "remat_explorer/solvers/re
 LINE = '    "rotor": rotor.METHOD,\n'
 METHOD = """
 from remat_explorer.solvers import checkpoint_all
-from remat_explorer.solvers.base import Answer
+from remat_explorer.solvers.solver_interface import Answer
 from remat_explorer.solvers.method import Candidate, Method, Support
 
 print("loaded")
@@ -38,8 +38,8 @@ METHOD = Method(
 )
 """
 ANYTIME = """
-from remat_explorer.solvers.anytime.optimal import improve_optimal
-from remat_explorer.solvers.base import Answer
+from remat_explorer.solvers.anytime_search.optimal import improve_optimal
+from remat_explorer.solvers.solver_interface import Answer
 from remat_explorer.solvers.method import BackgroundSweep, Method, Support
 
 def solve(graph, budget, limits):
@@ -139,7 +139,7 @@ from concurrent.futures import ThreadPoolExecutor
 import ipywidgets
 import remat_explorer as rx
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.background_searches import Sweeper
+from remat_explorer.explorer.controllers.background_searches import Sweeper
 from remat_explorer.solvers import SolveJob
 
 chain, found = rx.linear(8), {}

@@ -12,13 +12,13 @@ import pytest
 import remat_explorer as rx
 from remat_explorer.allocator import AllocatorSettings, predict_allocator, reserved_of
 from remat_explorer.cache_folder import cache_folder
-from remat_explorer.claims import Status
 from remat_explorer.errors import QuantityError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers import SolveJob
-from remat_explorer.solvers.base import Answer, Limits, Progress, checkpoint_all
 from remat_explorer.solvers.solve import MOST_SOLVES, explain_unfit, solve, within_reserved
+from remat_explorer.solvers.solver_interface import Answer, Limits, Progress, checkpoint_all
 from tests.solvers.helpers import present
 
 MIB = 1 << 20

@@ -13,17 +13,16 @@ import numpy as np
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.claims import Status
 from remat_explorer.cli.parser import make_parser
 from remat_explorer.errors import QuantityError, SolverError, UnknownNameError
 from remat_explorer.graph import Graph, Implementation, Operation, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.schedule import Schedule
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers import (
     STRATEGIES,
     SolveJob,
     Sweep,
-    base,
     checkpoint_all,
     checkpoint_all_peak,
     milp,
@@ -31,16 +30,17 @@ from remat_explorer.solvers import (
     registry,
     relax,
     solve,
+    solver_interface,
 )
-from remat_explorer.solvers.anytime.monet import JointSearch
-from remat_explorer.solvers.anytime.optimal import PlainSearch
-from remat_explorer.solvers.base import INTERRUPTION, Answer, Incumbent, Limits, Progress
+from remat_explorer.solvers.anytime_search.monet import JointSearch
+from remat_explorer.solvers.anytime_search.optimal import PlainSearch
 from remat_explorer.solvers.checkmate_problem import CheckmateProblem
-from remat_explorer.solvers.condensed import Condensed, largest_operation
+from remat_explorer.solvers.condensed_graph import CondensedGraph, largest_operation
 from remat_explorer.solvers.milp import Milp, MilpOutcome
 from remat_explorer.solvers.registry import threads_of
 from remat_explorer.solvers.solution import Solution
 from remat_explorer.solvers.solve import judge, round_up
+from remat_explorer.solvers.solver_interface import INTERRUPTION, Answer, Incumbent, Limits, Progress
 from remat_explorer.solvers.sweeps.frontier import Frontier
 from tests.fuzz.file_kinds import choosing
 from tests.solvers.drawn_graphs import heterogeneous_chain
@@ -170,7 +170,7 @@ def test_a_search_begins_with_what_is_known():
     known = solve(chain, 4)
     heard: list[Progress] = []
     limits = Limits(30, report=heard.append)
-    answer = PlainSearch(Condensed.of(chain), 4, limits, known.schedule, known.lower_bound or 0.0).run()
+    answer = PlainSearch(CondensedGraph.of(chain), 4, limits, known.schedule, known.lower_bound or 0.0).run()
     assert answer.schedule is known.schedule
     assert answer.lower_bound == known.lower_bound
     assert len(heard) == 1  # there was nothing left to do
@@ -185,7 +185,7 @@ def test_on_a_chain_what_is_known_before_the_first_bound_is_as_cheap_as_the_meth
     rivals = [solve(chain, budget, strategy).cost for strategy in ("griewank", "rotor")]
     heard: list[Progress] = []
     limits = Limits(report=heard.append, cancelled=lambda: any("bounding" in progress.doing for progress in heard))
-    answer = PlainSearch(Condensed.of(chain), budget, limits).run()
+    answer = PlainSearch(CondensedGraph.of(chain), budget, limits).run()
     assert present(answer.schedule).cost <= min(cost for cost in rivals if cost is not None)
 
 
@@ -220,7 +220,7 @@ def test_problem_9_says_that_it_cannot_tell_where_its_solver_goes_a_few_bytes_be
 
     graph = linear(8)
     roomy = Milp()
-    assert CheckmateProblem(Condensed.of(graph), 6, roomy).build(Limits())
+    assert CheckmateProblem(CondensedGraph.of(graph), 6, roomy).build(Limits())
     monkeypatch.setattr(Milp, "solve", beyond_then_infeasible)
     solution = rx.solve(graph, 5, "checkmate-ilp")
     assert solution.status is Status.UNKNOWN
@@ -273,7 +273,7 @@ def test_a_back_end_that_works_for_ever_ends_with_a_cancel_and_its_error_reaches
 def searched(seed, tick, monkeypatch, time_limit=1000.0):
     """What the search of `monet` reports, each look at the clock taking ``tick`` seconds, and what time it is then."""
     clock = itertools.count()
-    monkeypatch.setattr(base, "time", SimpleNamespace(monotonic=lambda: tick * next(clock)))
+    monkeypatch.setattr(solver_interface, "time", SimpleNamespace(monotonic=lambda: tick * next(clock)))
     graph = in_place_only(overwriting(random_graph(seed, layers=4)))
     trail = []
 
@@ -282,7 +282,7 @@ def searched(seed, tick, monkeypatch, time_limit=1000.0):
             trail.append((progress.doing, progress.cost))
 
     # `started` is a default factory of the clock that the module had first
-    limits = Limits(time_limit, threads=1, report=hear, started=base.time.monotonic())
+    limits = Limits(time_limit, threads=1, report=hear, started=solver_interface.time.monotonic())
     JointSearch(graph, int(0.85 * checkpoint_all_peak(graph)), limits, exact_up_to=0, exact_beside=0).run()
     return trail, tick * next(clock)
 

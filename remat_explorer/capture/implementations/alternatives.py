@@ -16,7 +16,6 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from remat_explorer.capture.bodies import overwritten_by, reads_of, writes_of
 from remat_explorer.capture.captured_program import CapturedImplementation
 from remat_explorer.capture.devices import Device
 from remat_explorer.capture.implementations import (
@@ -31,6 +30,7 @@ from remat_explorer.capture.implementations import (
     pooling,
 )
 from remat_explorer.capture.implementations.call_site import Content, Site, Surroundings
+from remat_explorer.capture.operation_calls import overwritten_by, reads_of, writes_of
 from remat_explorer.capture.predicted_costs import predicted_cost
 from remat_explorer.capture.storages import OperationDraft, StorageDraft, Storages
 from remat_explorer.capture_options import KINDS

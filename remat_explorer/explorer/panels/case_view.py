@@ -172,7 +172,7 @@ def compared_schedules(state: State, schedule: Schedule) -> dict[str, Schedule]:
     """What the schedule is compared with: eager, plain Checkmate within the budget as far as known, and the pinned one.
 
     >>> import remat_explorer as rx
-    >>> from remat_explorer.explorer.work.screen import show_schedule
+    >>> from remat_explorer.explorer.controllers.screen import show_schedule
     >>> found = rx.solve(rx.linear(8), 4)
     >>> state = State(graph=found.graph, budget=4)
     >>> list(compared_schedules(state, found.schedule))

@@ -7,9 +7,7 @@ from typing import Any
 import ipywidgets as w
 
 from remat_explorer.explanations import in_vain_text
-from remat_explorer.explorer.panels.side_panel import Click, SidePanel, button, note, table, text
-from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.schedule_comparison import (
+from remat_explorer.explorer.controllers.schedule_comparison import (
     compare_with_keep_all,
     comparison_rows,
     count_differing_cells,
@@ -19,6 +17,8 @@ from remat_explorer.explorer.work.schedule_comparison import (
     stop_comparing,
     swap_compared,
 )
+from remat_explorer.explorer.panels.side_panel import Click, SidePanel, button, note, table, text
+from remat_explorer.explorer.state.state import State
 from remat_explorer.offload import TransferSolution
 from remat_explorer.solvers import Solution
 

@@ -7,10 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from remat_explorer.explanations import Mention, alive_at, cost_text, count
-from remat_explorer.explorer.panels.side_panel import Click, SidePanel, button, link, note, table, text
-from remat_explorer.explorer.state.edited_schedule import EditedSchedule, why_not_editable
-from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.editing import (
+from remat_explorer.explorer.controllers.editing import (
     EVERYTHING,
     SHOWN,
     apply_edit,
@@ -24,6 +21,9 @@ from remat_explorer.explorer.work.editing import (
     reveal,
     stop_editing,
 )
+from remat_explorer.explorer.panels.side_panel import Click, SidePanel, button, link, note, table, text
+from remat_explorer.explorer.state.edited_schedule import EditedSchedule, why_not_editable
+from remat_explorer.explorer.state.state import State
 from remat_explorer.plan import Compute
 from remat_explorer.quantities import format_bytes, format_overhead
 from remat_explorer.solvers import Solution

@@ -6,11 +6,11 @@ from typing import Any
 
 from remat_explorer.allocator import AllocatorPrediction, predict_allocator
 from remat_explorer.explanations import Mention, largest_difference
+from remat_explorer.explorer.controllers.executing import describe_excess, describe_proof, nearest_feasible_budget
+from remat_explorer.explorer.controllers.screen import show_best_known
 from remat_explorer.explorer.measured_run import describe_pace
 from remat_explorer.explorer.panels.side_panel import Click, SidePanel, button, link, note, table, text
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.executing import describe_excess, describe_proof, nearest_feasible_budget
-from remat_explorer.explorer.work.screen import show_best_known
 from remat_explorer.offload import TransferPlan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 

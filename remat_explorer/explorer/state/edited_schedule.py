@@ -17,7 +17,7 @@ from remat_explorer.errors import ScheduleError
 from remat_explorer.explanations import count, persistent_kind
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers import Condensed, minimal_row, retained_values
+from remat_explorer.solvers import CondensedGraph, minimal_row, retained_values
 
 _MAX_STEPS = 1000  # steps that can be undone
 _Cells = np.ndarray  # stages and groups, int of shape (count, 2)
@@ -59,11 +59,11 @@ def why_not_changeable(graph: Graph, stage: int, value: int) -> str:
     return ""
 
 
-def _groups_of(condensed: Condensed) -> dict[int, int]:
+def _groups_of(condensed: CondensedGraph) -> dict[int, int]:
     """The group of each value that has one; the others persist, or nobody reads them.
 
     >>> from remat_explorer.instances import linear
-    >>> _groups_of(Condensed.of(linear(2)))
+    >>> _groups_of(CondensedGraph.of(linear(2)))
     {0: 0, 1: 1, 2: 2, 3: 3}
     """
     graph = condensed.graph
@@ -84,7 +84,7 @@ class EditedSchedule:
         done, undone: cells that steps have changed, the latest last.
 
     >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.base import checkpoint_all
+    >>> from remat_explorer.solvers.solver_interface import checkpoint_all
     >>> edited = EditedSchedule.of(checkpoint_all(linear(8)))
     >>> edited.checked.cost, edited.checked.peak
     (17.0, 10)
@@ -95,7 +95,7 @@ class EditedSchedule:
     (17.0, 17.0)
     """
 
-    condensed: Condensed
+    condensed: CondensedGraph
     kept: np.ndarray
     least: np.ndarray
     checked: Checked
@@ -111,7 +111,7 @@ class EditedSchedule:
         """
         if reason := why_not_editable(schedule.graph):
             raise ScheduleError(reason)
-        condensed = Condensed.of(schedule.graph)
+        condensed = CondensedGraph.of(schedule.graph)
         nothing = np.zeros((condensed.n, condensed.groups), dtype=bool)
         empty = _with(condensed, nothing, np.eye(condensed.n, dtype=bool), range(condensed.n), (), ())
         return empty._flipped(empty._difference(schedule), (), ())
@@ -275,7 +275,7 @@ class EditedSchedule:
 
 
 def _with(
-    condensed: Condensed,
+    condensed: CondensedGraph,
     kept: np.ndarray,
     least: np.ndarray,
     rows: list[int] | range,

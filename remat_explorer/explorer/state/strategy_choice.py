@@ -23,7 +23,7 @@ from remat_explorer.solvers import (
     DEFAULTS,
     ROTOR,
     STRATEGIES,
-    Condensed,
+    CondensedGraph,
     Method,
     Selection,
     Solution,
@@ -207,7 +207,7 @@ def _parts(method: Method, graph: Graph) -> str:
         SolverError: if there is no such part.
     """
     if method is ROTOR:
-        return _blocks([len(forward) for forward in chain_of(Condensed.of(graph)).forward if forward])
+        return _blocks([len(forward) for forward in chain_of(CondensedGraph.of(graph)).forward if forward])
     if method is CHECKPOINT_SEQUENTIAL:
         checkpoint_sequential_candidates(graph)
         return _blocks([len(block) for block in single_value_stretches(graph)])

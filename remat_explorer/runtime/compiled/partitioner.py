@@ -19,7 +19,6 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from remat_explorer.capture import Call, Overwriting, Program, is_random
-from remat_explorer.claims import relative_gap
 from remat_explorer.entry_checks import Seconds, require_arguments
 from remat_explorer.errors import ExecutionError
 from remat_explorer.graph import Graph
@@ -27,6 +26,7 @@ from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_bytes, format_share
 from remat_explorer.runtime.compiled.joint_program import GraphResult, JointProgram, joint_program
 from remat_explorer.runtime.emitter import Emitter, NodeLookup, needed_after, nodes_read, split_point
+from remat_explorer.solution_summary import relative_gap
 from remat_explorer.solvers import Budget, Solution, budget_of, minimum_budget, require_budget, smallest_known, solve
 
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from remat_explorer.checker import check_schedule
-from remat_explorer.claims import read_seconds
 from remat_explorer.documents import quote, read_json, write_json
 from remat_explorer.entry_checks import (
     Table,
@@ -38,9 +37,10 @@ from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import exact_bytes, format_bytes, format_overhead, format_share
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import checkpoint_all_peak
+from remat_explorer.solution_summary import read_seconds
 from remat_explorer.solvers.monet.condensed_choices import allowed_codes
 from remat_explorer.solvers.solution import Solution, Status, pack_runs, require_unrefuted, unpack_runs
+from remat_explorer.solvers.solver_interface import checkpoint_all_peak
 from remat_explorer.solvers.sweeps.frontier import point_entry, read_point, require_graph
 
 Kinds = tuple[str, ...]

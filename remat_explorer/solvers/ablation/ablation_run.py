@@ -19,8 +19,7 @@ from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_seconds
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.ablation.ablation_result import Ablation, Kinds, SmallestBudget, kinds_name, sets_of
-from remat_explorer.solvers.anytime.monet import improve_monet
-from remat_explorer.solvers.base import Answer, Limits, checkpoint_all_peak
+from remat_explorer.solvers.anytime_search.monet import improve_monet
 from remat_explorer.solvers.cache import Question, load_solution, store_or_warn
 from remat_explorer.solvers.memory.lowest_peak import least_with_choices
 from remat_explorer.solvers.memory.minimum_budget import budgets_of, require_count, spaced_budgets
@@ -30,6 +29,7 @@ from remat_explorer.solvers.registry import STRATEGIES, threads_of
 from remat_explorer.solvers.search.planner import load_search
 from remat_explorer.solvers.solution import Solution, Status
 from remat_explorer.solvers.solve import judge
+from remat_explorer.solvers.solver_interface import Answer, Limits, checkpoint_all_peak
 from remat_explorer.solvers.sweeps.own_points import assess_schedule, unknown_point
 
 STRATEGY = "monet"

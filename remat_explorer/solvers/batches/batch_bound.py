@@ -31,7 +31,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from remat_explorer.errors import GraphError, QuantityError, shown
-from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.batches.batch_scaling import BatchScaling
 from remat_explorer.solvers.bounds.few_moments import (
     MomentsBound,
@@ -40,9 +39,10 @@ from remat_explorer.solvers.bounds.few_moments import (
     first_moments,
     solve_in_rounds,
 )
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.linear_expression import require_columns
 from remat_explorer.solvers.milp import Milp, MilpOutcome
+from remat_explorer.solvers.solver_interface import Limits
 
 ONE_EXTRA_FORWARD = "one extra forward"
 OverheadLimit = str | float | None
@@ -113,7 +113,7 @@ class LeastMemoryProblem(MomentsProblem):
     """Columns and rows for chosen moments; column 0 is z, the objective, up to ``most``."""
 
     def __init__(
-        self, condensed: Condensed, allowance: Allowance, moments: list[int], milp: Milp, most: float = math.inf
+        self, condensed: CondensedGraph, allowance: Allowance, moments: list[int], milp: Milp, most: float = math.inf
     ) -> None:
         super().__init__(condensed, structural_factor(condensed, allowance)[1], moments, milp)
         self.allowance, self.cost_scale = allowance, 0.0
@@ -144,7 +144,7 @@ class LeastMemoryProblem(MomentsProblem):
         return estimated_memory(self, values) - self.allowance.offset - z * self.allowance.gain
 
 
-def structural_factor(condensed: Condensed, allowance: Allowance) -> tuple[float, int]:
+def structural_factor(condensed: CondensedGraph, allowance: Allowance) -> tuple[float, int]:
     """The z below which some operation does not fit for itself alone, and the memory in bytes that it needs."""
     own = condensed.operation_bytes
     factors = (own - allowance.offset) / allowance.gain
@@ -153,7 +153,7 @@ def structural_factor(condensed: Condensed, allowance: Allowance) -> tuple[float
 
 
 def least_factor(
-    condensed: Condensed, allowance: Allowance, limits: Limits, settings: LeastMemorySettings = LEAST_MEMORY
+    condensed: CondensedGraph, allowance: Allowance, limits: Limits, settings: LeastMemorySettings = LEAST_MEMORY
 ) -> LeastFactor:
     """The best bound of the linear program, while moments are added where memory seems to be short."""
     z, budget = structural_factor(condensed, allowance)
@@ -177,7 +177,7 @@ def least_factor(
 
 
 def integral_least_factor(
-    condensed: Condensed,
+    condensed: CondensedGraph,
     allowance: Allowance,
     start: LeastFactor,
     limits: Limits,
@@ -255,9 +255,9 @@ def largest_operation_batch(problem: BatchProblem) -> tuple[int, int]:
     >>> largest_operation_batch(BatchProblem(BatchScaling.by_rule(linear(8)), 31, None))
     (10, 9)
     """
-    base = Condensed.of(problem.scaling.at(0)).operation_bytes.astype(float)
+    base = CondensedGraph.of(problem.scaling.at(0)).operation_bytes.astype(float)
     far = 2**20  # so that rounding to whole bytes does not show in the slope
-    growth = (Condensed.of(problem.scaling.at(far)).operation_bytes - base) / far
+    growth = (CondensedGraph.of(problem.scaling.at(far)).operation_bytes - base) / far
     if (base > problem.memory).any():
         return 0, int(base.argmax())
     if not growth.any():
@@ -276,7 +276,7 @@ class BatchBound:
     factor: LeastFactor
 
 
-Method = Callable[[Condensed, Allowance, Limits], LeastFactor]
+Method = Callable[[CondensedGraph, Allowance, Limits], LeastFactor]
 
 
 def relaxed_batch_bound(problem: BatchProblem, batch: int, limits: Limits) -> BatchBound:
@@ -304,14 +304,14 @@ def integral_batch_bound(problem: BatchProblem, start: BatchBound, limits: Limit
     return BatchBound(max(least - 1, min(start.batch, _batch(start.batch, factor.z))), factor)
 
 
-def _at(problem: BatchProblem, batch: int) -> tuple[Condensed, Allowance]:
+def _at(problem: BatchProblem, batch: int) -> tuple[CondensedGraph, Allowance]:
     scaling = problem.scaling
-    offset = Condensed.of(scaling.at(0)).base.astype(float)
+    offset = CondensedGraph.of(scaling.at(0)).base.astype(float)
     gain = np.maximum(problem.memory - offset, 1.0)  # of stages that nothing but what is there once could fill, too
     fixed, whole = problem.spare_cost(0), problem.spare_cost(batch)
     # z multiplies what does not grow with the batch; the rest of the limit is there at every z
     spare, growth = (whole - fixed, fixed) if math.isfinite(whole) else (math.inf, 0.0)
-    return Condensed.of(scaling.at(batch)), Allowance(offset, gain, spare, growth)
+    return CondensedGraph.of(scaling.at(batch)), Allowance(offset, gain, spare, growth)
 
 
 def _batch(batch: int, z: float) -> int:

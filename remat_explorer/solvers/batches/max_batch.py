@@ -19,8 +19,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, parse_bytes
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.anytime.optimal import solve_optimal
-from remat_explorer.solvers.base import Limits, Progress, Search, checkpoint_all
+from remat_explorer.solvers.anytime_search.optimal import solve_optimal
 from remat_explorer.solvers.batches.batch_bound import (
     CAUTION,
     ONE_EXTRA_FORWARD,
@@ -34,10 +33,11 @@ from remat_explorer.solvers.batches.batch_bound import (
 )
 from remat_explorer.solvers.batches.batch_scaling import BatchScaling
 from remat_explorer.solvers.bounds.few_moments import MomentsBound, few_moments_bound, guides
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.milp import backend
 from remat_explorer.solvers.search.local_search import LocalSearch
 from remat_explorer.solvers.search.planner import guided_schedule, load_search, plan_schedule
+from remat_explorer.solvers.solver_interface import Limits, Progress, Search, checkpoint_all
 
 PLANNING, RELAXING = 2.0, 5.0  # seconds for one batch, at most
 INTEGRAL, SEARCHING = 0.5, 0.25  # shares of the time that is left, for the integer program and for one batch, at most
@@ -121,7 +121,7 @@ class BatchSearch(Search):
 
     def _try(self, batch: int, guided: bool = True) -> None:
         """Plan for ``batch``; with guided walks, if the first ones are too dear."""
-        condensed, memory = Condensed.of(self.problem.scaling.at(batch)), self.problem.memory
+        condensed, memory = CondensedGraph.of(self.problem.scaling.at(batch)), self.problem.memory
         self._keep_schedule(plan_schedule(condensed, memory, min(PLANNING, self.limits.left)), batch)
         if self.batch >= batch or not guided or self.limits.over:
             return
@@ -131,7 +131,7 @@ class BatchSearch(Search):
     def _search(self, batch: int) -> None:
         """Local search at ``batch``, from the cheapest schedule that is known to fit there."""
         graph = self.problem.scaling.at(batch)
-        condensed = Condensed.of(graph)
+        condensed = CondensedGraph.of(graph)
         search = LocalSearch(condensed, self.problem.memory)
         search.guide(guides(condensed, self._relaxed(condensed, batch)))
         for larger, schedule in self.too_dear.items():
@@ -157,7 +157,7 @@ class BatchSearch(Search):
         self._keep_schedule(answer.schedule, batch)
         self._rule_out(batch, math.inf if answer.infeasible else answer.lower_bound or 0.0)
 
-    def _relaxed(self, condensed: Condensed, batch: int) -> MomentsBound:
+    def _relaxed(self, condensed: CondensedGraph, batch: int) -> MomentsBound:
         limits = Limits(min(RELAXING, self.limits.left), self.limits.solver, self.limits.threads)
         relaxed = few_moments_bound(condensed, self.problem.memory, limits)
         self._rule_out(batch, relaxed.bound)

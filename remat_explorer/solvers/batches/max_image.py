@@ -13,12 +13,12 @@ from remat_explorer.errors import QuantityError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead, parse_bytes
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Limits, Progress
 from remat_explorer.solvers.batches.batch_bound import ONE_EXTRA_FORWARD, OverheadLimit, allowed_recomputation
 from remat_explorer.solvers.bounds.few_moments import MomentsBound, few_moments_bound, guides, integral_moments_bound
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.milp import backend
 from remat_explorer.solvers.search.planner import guided_schedule, load_search, plan_schedule
+from remat_explorer.solvers.solver_interface import Limits, Progress
 
 EXACT = 1e-9  # relative: what adding up costs in another order may change
 CAUTION = 1e-6  # relative, on a bound that a solver computed
@@ -43,7 +43,7 @@ class Fit:
 def decide_fit(graph: Graph, memory: int, overhead_limit: OverheadLimit, limits: Limits) -> Fit:
     """Decide for one graph."""
     limit = graph.total_cost + allowed_recomputation(graph.costs, graph.is_backward, overhead_limit)
-    condensed = Condensed.of(graph)
+    condensed = CondensedGraph.of(graph)
     impossible, unknown = Fit("infeasible", None, limit), Fit("unknown", None, limit)
 
     def is_cheap(schedule: Schedule | None) -> bool:

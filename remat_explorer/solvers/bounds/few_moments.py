@@ -24,12 +24,12 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.bounds.stages import largest_apart, last_use
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.bounds.merged_stages import largest_apart, last_use
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.linear_expression import ABSENT, PRESENT, require_columns
 from remat_explorer.solvers.milp import Milp, MilpOutcome
 from remat_explorer.solvers.search.local_search import Guide
+from remat_explorer.solvers.solver_interface import Limits
 
 # Share of the budget below which a value is taken to be in memory for nothing, which is still a relaxation
 ALWAYS_KEPT = 1e-4
@@ -96,7 +96,7 @@ class FewMomentsSettings:
 FEW_MOMENTS = FewMomentsSettings()
 
 
-def first_moments(condensed: Condensed, budget: int, count: int = FEW_MOMENTS.first) -> list[int]:
+def first_moments(condensed: CondensedGraph, budget: int, count: int = FEW_MOMENTS.first) -> list[int]:
     """Up to ``count`` operations with the largest needs of their own, spread over where checkpoint-all is too much."""
     over = np.flatnonzero(_keep_everything(condensed) > budget)
     if not len(over):
@@ -105,7 +105,7 @@ def first_moments(condensed: Condensed, budget: int, count: int = FEW_MOMENTS.fi
     return sorted({int(part[own[part].argmax()]) for part in np.array_split(over, min(count, len(over)))})
 
 
-def _keep_everything(condensed: Condensed) -> np.ndarray:
+def _keep_everything(condensed: CondensedGraph) -> np.ndarray:
     """Memory of checkpoint-all while each operation runs, bytes of shape (n,)."""
     change = np.zeros(condensed.n + 1)
     for v, size in enumerate(condensed.bytes):
@@ -128,7 +128,7 @@ class MomentsBound:
 class MomentsProblem:
     """Columns and rows of the relaxation for chosen moments."""
 
-    def __init__(self, condensed: Condensed, budget: int, moments: list[int], milp: Milp) -> None:
+    def __init__(self, condensed: CondensedGraph, budget: int, moments: list[int], milp: Milp) -> None:
         self.condensed, self.moments, self.milp = condensed, moments, milp
         total = condensed.graph.total_cost
         self.cost_scale = condensed.n / total if total else 1.0
@@ -218,7 +218,7 @@ class MomentsProblem:
 
 
 def few_moments_bound(
-    condensed: Condensed,
+    condensed: CondensedGraph,
     budget: int,
     limits: Limits,
     incumbent: Schedule | None = None,
@@ -243,7 +243,7 @@ def few_moments_bound(
     return best
 
 
-def integral_moments_bound(condensed: Condensed, budget: int, start: MomentsBound, limits: Limits) -> MomentsBound:
+def integral_moments_bound(condensed: CondensedGraph, budget: int, start: MomentsBound, limits: Limits) -> MomentsBound:
     """The bound at the moments of ``start`` with s binary: slower, and often equal to the optimum."""
     problem = MomentsProblem(condensed, budget, list(start.moments), Milp(limits.solver, limits.threads))
     if not start.moments or not problem.build(limits):
@@ -283,7 +283,7 @@ def estimated_memory(problem: MomentsProblem, values: np.ndarray) -> np.ndarray:
 STRENGTHS = (3.0, 30.0)  # factor on the score of what the relaxation holds, and its inverse on what it does not
 
 
-def guides(condensed: Condensed, relaxed: MomentsBound) -> list[Guide]:
+def guides(condensed: CondensedGraph, relaxed: MomentsBound) -> list[Guide]:
     """Guides for walks towards what the relaxation has in memory at the next moment.
 
     A value that is held now and read before the next moment is kept, too; one that the relaxation computes again in the

@@ -39,8 +39,7 @@ from typing import NamedTuple
 import numpy as np
 
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.bounds.stages import (
+from remat_explorer.solvers.bounds.merged_stages import (
     ROWS,
     MemoryRow,
     RowSettings,
@@ -50,10 +49,11 @@ from remat_explorer.solvers.bounds.stages import (
     possibilities,
     violated_cover,
 )
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.linear_expression import ONE, ZERO, LinearExpression, require, single_columns
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.search.compiled_state import FlatGraph
+from remat_explorer.solvers.solver_interface import Limits
 
 
 class LivenessModel:
@@ -66,7 +66,7 @@ class LivenessModel:
 
     def __init__(
         self,
-        condensed: Condensed,
+        condensed: CondensedGraph,
         budget: int,
         milp: Milp,
         stages: Stages | None = None,
@@ -306,7 +306,7 @@ class PathCut(NamedTuple):
     end: int
     path: tuple[int, ...]
 
-    def slack(self, condensed: Condensed, R: np.ndarray, S: np.ndarray) -> float:
+    def slack(self, condensed: CondensedGraph, R: np.ndarray, S: np.ndarray) -> float:
         """Right-hand side minus left-hand side at R (entries, n) and S (entries, groups); negative where violated."""
         made, remade = int(condensed.producer[self.path[0]]), int(condensed.producer[self.path[-1]])
         there = R[self.end, made] + S[self.end, self.path[0]]
@@ -356,7 +356,7 @@ class LivenessRelaxation:
 
     def __init__(
         self,
-        condensed: Condensed,
+        condensed: CondensedGraph,
         budget: int,
         limits: Limits,
         stages: Stages | None = None,

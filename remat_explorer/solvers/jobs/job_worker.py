@@ -29,13 +29,13 @@ from remat_explorer.documents import require_keys
 from remat_explorer.errors import RematError, SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Answer, Progress
 from remat_explorer.solvers.jobs.solve_job import pack_progress
 from remat_explorer.solvers.jobs.worker_process import COMPILES, fork_until_asked
 from remat_explorer.solvers.registry import STRATEGIES
 from remat_explorer.solvers.search.planner import load_search
 from remat_explorer.solvers.solution import unpack_runs
 from remat_explorer.solvers.solve import solve_from
+from remat_explorer.solvers.solver_interface import Answer, Progress
 
 REQUEST = ("graph", "budget", "strategy", "time_limit", "solver", "threads", "options", "known", "lower_bound")
 

@@ -12,12 +12,12 @@ from remat_explorer.errors import ScheduleError, SolverError
 from remat_explorer.graph import Graph, dump_graph
 from remat_explorer.quantities import format_seconds
 from remat_explorer.schedule import Computations, Retained, Schedule
-from remat_explorer.solvers.base import INTERRUPTION, Answer, Progress, time_limit_of
 from remat_explorer.solvers.cache import Question, known_answer, load_solution, no_worse, store_solution
 from remat_explorer.solvers.jobs.worker_process import WorkerProcess, prepare_worker, take_worker
 from remat_explorer.solvers.registry import threads_of
 from remat_explorer.solvers.solution import Solution, pack_runs
 from remat_explorer.solvers.solve import judge
+from remat_explorer.solvers.solver_interface import INTERRUPTION, Answer, Progress, time_limit_of
 
 
 def pack_progress(progress: Progress, with_schedule: bool) -> dict[str, Any]:

@@ -31,16 +31,16 @@ from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.anytime.monet import improve_monet
-from remat_explorer.solvers.anytime.optimal import solve_optimal
-from remat_explorer.solvers.base import Answer, Limits, Progress, checkpoint_all
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.anytime_search.monet import improve_monet
+from remat_explorer.solvers.anytime_search.optimal import solve_optimal
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.methods.chen import require_chain
 from remat_explorer.solvers.methods.griewank import binomial_schedule, fewest_slots
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, Tables, allowed_codes
 from remat_explorer.solvers.monet.relaxation_with_choices import RelaxationWithChoices
 from remat_explorer.solvers.monet.selections import CandidateSelection, cheapest, lightest, smallest
 from remat_explorer.solvers.search.planner import first_within, plan_schedule
+from remat_explorer.solvers.solver_interface import Answer, Limits, Progress, checkpoint_all
 
 State = frozenset[int]
 EXPANSIONS = 100  # states looked at for one operation, at most; a hundred times as many gave no higher bound
@@ -58,14 +58,14 @@ class WorkingSet:
     in_place: bool  # whether the value that it may overwrite dies there, and is counted once with the output
 
 
-def least_working_set(condensed: Condensed, seconds: float = 1.0) -> WorkingSet:
+def least_working_set(condensed: CondensedGraph, seconds: float = 1.0) -> WorkingSet:
     """The bound over all operations.
 
     Args:
         seconds: wall time; operations that are not reached count for themselves alone.
 
     >>> from remat_explorer.instances import linear
-    >>> found = least_working_set(Condensed.of(linear(8)))
+    >>> found = least_working_set(CondensedGraph.of(linear(8)))
     >>> found.bytes, found.stage
     (3, 9)
     """
@@ -75,7 +75,7 @@ def least_working_set(condensed: Condensed, seconds: float = 1.0) -> WorkingSet:
 class _WorkingSetSearch:
     """The bound so far, and the sets of values that are known to be attainable within it."""
 
-    def __init__(self, condensed: Condensed, end: float) -> None:
+    def __init__(self, condensed: CondensedGraph, end: float) -> None:
         self.condensed, self.end = condensed, end
         self.sizes: list[int] = condensed.bytes.tolist()
         self.inputs = [frozenset(read) for read in condensed.inputs]
@@ -199,7 +199,7 @@ def least_plain(graph: Graph, seconds: float, settings: LeastPlainSettings = LEA
     ``seconds`` are those of an idle core, about; a busy machine has more, to find the same.
     """
     end = time.monotonic() + seconds
-    condensed = Condensed.of(graph)
+    condensed = CondensedGraph.of(graph)
     working_set = least_working_set(condensed, _BOUNDING_SHARE * seconds)
     limiting = Limiting(
         working_set.bytes,
@@ -221,7 +221,7 @@ def least_plain(graph: Graph, seconds: float, settings: LeastPlainSettings = LEA
     return Least(working_set.bytes, limiting, schedule)
 
 
-def _values(condensed: Condensed, point: WorkingSet) -> tuple[int, ...]:
+def _values(condensed: CondensedGraph, point: WorkingSet) -> tuple[int, ...]:
     """Values in memory at a point: those of its groups, what its operation writes, and earlier persistent ones."""
     graph, k = condensed.graph, point.operation
     earlier = [v for v in range(len(graph.values)) if graph.persistent[v] and graph.producer[v] < point.during]
@@ -247,7 +247,7 @@ class _Work:
 
 
 def smallest_schedule(
-    condensed: Condensed, lower_bound: int, seconds: float, cancelled: Callable[[], bool] = lambda: False
+    condensed: CondensedGraph, lower_bound: int, seconds: float, cancelled: Callable[[], bool] = lambda: False
 ) -> Schedule:
     """Descent with the planner from checkpoint-all, by a share of what is above the lower bound at a time.
 

@@ -18,13 +18,13 @@ from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import SMALLEST, begins_at_smallest, exact_bytes, format_bytes, parse_budget
 from remat_explorer.schedule import Computations, Retained, Schedule
-from remat_explorer.solvers.base import checkpoint_all_peak
 from remat_explorer.solvers.cache import Question, load_solution, store_or_warn
 from remat_explorer.solvers.memory.lowest_peak import least_plain, least_with_choices
 from remat_explorer.solvers.monet.condensed_choices import allowed_codes
 from remat_explorer.solvers.registry import default_strategy, method_of
 from remat_explorer.solvers.search.planner import load_search
 from remat_explorer.solvers.solution import Solution, Status
+from remat_explorer.solvers.solver_interface import checkpoint_all_peak
 
 NONE_FITS = "no schedule that goes stage by stage fits into"  # frontier-advancing, stages whole: the README says what
 

@@ -18,9 +18,8 @@ from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Limits, checkpoint_all
 from remat_explorer.solvers.bounds.few_moments import few_moments_bound, guides
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.condensed_choices import Codes, CondensedChoices, Tables
 from remat_explorer.solvers.monet.joint_problem import JointProblem
@@ -28,6 +27,7 @@ from remat_explorer.solvers.monet.relaxation_with_choices import LeastMemory, Re
 from remat_explorer.solvers.monet.selections import ChoiceSearch, Selection, make_consistent, restricted_to
 from remat_explorer.solvers.search.local_search import Guide, LocalSearch, Walks
 from remat_explorer.solvers.search.planner import EXPONENTS, GUIDED_EXPONENTS
+from remat_explorer.solvers.solver_interface import Limits, checkpoint_all
 
 _CLOSE_PEAKS = 0.004  # relative width at which bisection with walks ends
 _BOUNDING_SECONDS = 2.0  # for the few-moments relaxation that guides walks, at most
@@ -128,7 +128,7 @@ class MemoryDescent:
     def __init__(self, selection: Selection, most_cost: float, choice: Mapping[int, int] | None = None) -> None:
         self.choice = dict(choice or {})
         self.selection, self.most_cost = selection, most_cost * (1 + LOOSE)
-        self.condensed = Condensed.of(selection.graph)
+        self.condensed = CondensedGraph.of(selection.graph)
         self.spare = self.most_cost - selection.graph.total_cost
         self.least = int(self.condensed.operation_bytes.max())
         self.plain: Schedule | None = None

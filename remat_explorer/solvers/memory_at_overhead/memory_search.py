@@ -35,7 +35,6 @@ from remat_explorer.errors import QuantityError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Limits, Progress, Search, checkpoint_all_peak
 from remat_explorer.solvers.memory_at_overhead.memory_descent import (
     CLOSE,
     LOOSE,
@@ -53,6 +52,7 @@ from remat_explorer.solvers.monet.selections import cheapest, default_or_leaner,
 from remat_explorer.solvers.registry import DEFAULTS, STRATEGIES, threads_of
 from remat_explorer.solvers.search.planner import load_search
 from remat_explorer.solvers.solve import checked_reports
+from remat_explorer.solvers.solver_interface import Limits, Progress, Search, checkpoint_all_peak
 
 EXACT_UP_TO = 2500  # stages times operations up to which the joint integer program settles what is left
 _BOUNDING_SHARE = 0.15  # of the time that is left, at most, for the relaxation's linear program

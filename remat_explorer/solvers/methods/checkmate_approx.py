@@ -21,8 +21,7 @@ from remat_explorer.errors import SolverError, shown
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Answer, Limits
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.method import Method, Support
 from remat_explorer.solvers.methods.two_phase_rounding import (
     DIGITS,
@@ -32,6 +31,7 @@ from remat_explorer.solvers.methods.two_phase_rounding import (
     round_deterministically,
     solve_linear_program,
 )
+from remat_explorer.solvers.solver_interface import Answer, Limits
 
 EPSILON = 0.1  # the paper's allowance
 THRESHOLD = 0.5  # and its threshold
@@ -48,7 +48,7 @@ def solve_checkmate_approx(
     """
     epsilon = _require_epsilon(epsilon)
     threshold = _below_one("threshold", threshold, "a number from 0 to less than 1, such as 0.5")
-    condensed = Condensed.of(graph)
+    condensed = CondensedGraph.of(graph)
     room = reduced_budget(graph, budget, epsilon)
     relaxed = solve_linear_program(condensed, room, limits)
     bound = relaxed.bound if room == budget else graph.total_cost
@@ -91,7 +91,7 @@ def solve_checkmate_approx_random(
     samples, seed = _whole("samples", samples, 1, ", such as 100"), _whole("seed", seed, 0)
     epsilon = _require_epsilon(epsilon)
     room = reduced_budget(graph, budget, epsilon)
-    relaxed = solve_linear_program(Condensed.of(graph), room, limits)
+    relaxed = solve_linear_program(CondensedGraph.of(graph), room, limits)
     bound = relaxed.bound if room == budget else graph.total_cost
     if relaxed.status == "infeasible" and room == budget:
         return Answer(None, infeasible=True, solver=limits.solver)
@@ -132,7 +132,7 @@ def solve_checkmate_approx_search(graph: Graph, budget: int, limits: Limits) -> 
     Each linear program may take half of the time that is left. The bound is the optimum of that of the whole budget,
     where there was time to solve it.
     """
-    condensed = Condensed.of(graph)
+    condensed = CondensedGraph.of(graph)
     bound, best = graph.total_cost, None
     for epsilon in EPSILONS:
         if limits.over:

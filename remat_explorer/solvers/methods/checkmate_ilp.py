@@ -33,11 +33,11 @@ from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import exact_bytes
-from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.checkmate_problem import CheckmateProblem, StageRows
-from remat_explorer.solvers.condensed import Condensed, smallest_budget_without_stages
+from remat_explorer.solvers.condensed_graph import CondensedGraph, smallest_budget_without_stages
 from remat_explorer.solvers.method import Method, Support
 from remat_explorer.solvers.milp import Milp
+from remat_explorer.solvers.solver_interface import Answer, Limits
 
 
 def solve_checkmate_ilp(graph: Graph, budget: int, limits: Limits, splits: int = 1) -> Answer:
@@ -50,7 +50,7 @@ def solve_checkmate_ilp(graph: Graph, budget: int, limits: Limits, splits: int =
 
 def _solve_rows(graph: Graph, budget: int, limits: Limits, rows: StageRows, name: str) -> Answer:
     """Solve the program with these rows of R, and again with a little less where a solution exceeds the budget."""
-    condensed = Condensed.of(graph)
+    condensed = CondensedGraph.of(graph)
     room, lower_bound = budget, graph.total_cost  # every operation leads to one that must run
     while True:
         problem = CheckmateProblem(condensed, room, Milp(limits.solver, limits.threads), rows)

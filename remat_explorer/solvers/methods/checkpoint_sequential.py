@@ -20,10 +20,10 @@ from typing import Any
 from remat_explorer.errors import SolverError, shown
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Answer, Limits
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.method import Candidate, Knob, Method, Support, cheapest_within
 from remat_explorer.solvers.methods.regions import Region, region_schedule, single_value_stretches
+from remat_explorer.solvers.solver_interface import Answer, Limits
 
 
 def solve_checkpoint_sequential(graph: Graph, budget: int, limits: Limits, **options: Any) -> Answer:
@@ -46,7 +46,7 @@ def checkpoint_sequential_candidates(graph: Graph, segments: int | None = None) 
     >>> [(one.label, one.schedule.cost) for one in checkpoint_sequential_candidates(linear(8), 2)]
     [('segments=2', 20.0)]
     """
-    Condensed.of(graph)  # which refuses operations with several implementations
+    CondensedGraph.of(graph)  # which refuses operations with several implementations
     chain = single_value_stretches(graph)
     if len(chain) < 2:
         raise SolverError(

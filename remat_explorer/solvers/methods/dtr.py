@@ -39,16 +39,16 @@ from remat_explorer.errors import SolverError, shown
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Answer, Limits
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.method import BackgroundSweep, Method, Support
 from remat_explorer.solvers.methods.two_phase_rounding import retained_values, schedule_of
+from remat_explorer.solvers.solver_interface import Answer, Limits
 
 
 class Neighbours:
     """Which groups of values are computed from which, and the cost of the operation that computes each."""
 
-    def __init__(self, condensed: Condensed) -> None:
+    def __init__(self, condensed: CondensedGraph) -> None:
         self.parents = [condensed.inputs[k] for k in condensed.producer]
         self.children = [tuple(u for k in readers for u in condensed.outputs[k]) for readers in condensed.readers]
         self.costs = condensed.costs[condensed.producer]
@@ -188,7 +188,7 @@ class Trace:
 
 
 def simulate(
-    condensed: Condensed, budget: int, heuristic: str = "eq", over: Callable[[], bool] = lambda: False
+    condensed: CondensedGraph, budget: int, heuristic: str = "eq", over: Callable[[], bool] = lambda: False
 ) -> Trace:
     """Run all operations once, and again where that is needed, within ``budget``.
 
@@ -200,7 +200,7 @@ def simulate(
 class _Simulation:
     """Memory at one moment of a run."""
 
-    def __init__(self, condensed: Condensed, budget: int, heuristic: str) -> None:
+    def __init__(self, condensed: CondensedGraph, budget: int, heuristic: str) -> None:
         self.condensed, self.budget = condensed, budget
         self.score = HEURISTICS[heuristic](Neighbours(condensed))
         groups = condensed.groups
@@ -310,7 +310,7 @@ def solve_dtr(graph: Graph, budget: int, limits: Limits, heuristic: str = "eq") 
     if not isinstance(heuristic, str) or heuristic not in HEURISTICS:
         names = ", ".join(map(repr, HEURISTICS))
         raise SolverError(f"heuristic is {shown(heuristic)}; 'dtr' knows {names}")
-    condensed = Condensed.of(graph)
+    condensed = CondensedGraph.of(graph)
     trace = simulate(condensed, budget, heuristic, lambda: limits.over)
     if trace.status != "done":
         limits.tell(f"simulated Dynamic Tensor Rematerialization: {trace.status}", lower_bound=graph.total_cost)
@@ -324,7 +324,7 @@ def solve_dtr(graph: Graph, budget: int, limits: Limits, heuristic: str = "eq") 
     return Answer(schedule, graph.total_cost)
 
 
-def schedule_of_trace(condensed: Condensed, trace: Trace) -> Schedule:
+def schedule_of_trace(condensed: CondensedGraph, trace: Trace) -> Schedule:
     """The schedule of a complete run: the run itself where rows of R can say it, else what it holds between stages."""
     if not trace.is_ascending:
         return schedule_of(condensed, trace.held)

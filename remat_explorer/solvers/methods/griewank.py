@@ -75,11 +75,11 @@ from remat_explorer.graph import Graph
 from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import MOST_COMPUTATIONS
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.method import Candidate, Knob, Method, Support, whole_number, within_budget
 from remat_explorer.solvers.methods.chen import MOST_SETTINGS, forward_positions, kept_values, require_chain
 from remat_explorer.solvers.methods.static_policy import schedule_of
+from remat_explorer.solvers.solver_interface import MOST_COMPUTATIONS
 
 
 def repetitions(steps: int, slots: int) -> int:
@@ -141,7 +141,7 @@ def beta(slots: int, repetitions: int) -> int:
     return math.comb(slots + repetitions, slots) if repetitions >= 0 else 0
 
 
-def binomial_bound(condensed: Condensed, budget: int) -> float:
+def binomial_bound(condensed: CondensedGraph, budget: int) -> float:
     """A cost that no schedule of a chain is below; of other graphs, what every operation costs once.
 
     That is of everything that computes the graph, gradients computed again and orders of any kind included; infinity
@@ -163,13 +163,13 @@ def binomial_bound(condensed: Condensed, budget: int) -> float:
 
 
 @memoize_by_identity
-def _visited_chain(condensed: Condensed) -> tuple[list[int], dict[int, list[int]]]:
+def _visited_chain(condensed: CondensedGraph) -> tuple[list[int], dict[int, list[int]]]:
     """The chain, and what visits its positions; the same at every budget."""
     path = _path(condensed)
     return path, _visits(condensed, path)
 
 
-def _path(condensed: Condensed) -> list[int]:
+def _path(condensed: CondensedGraph) -> list[int]:
     """f_0, f_1, ... of a chain whose operations pass on what has to be stored; of other graphs nothing."""
     try:
         path = require_chain(condensed.graph, "")
@@ -189,7 +189,7 @@ class _Thread:
     before: int | None = None
 
 
-def _visits(condensed: Condensed, path: list[int]) -> dict[int, list[int]]:
+def _visits(condensed: CondensedGraph, path: list[int]) -> dict[int, list[int]]:
     """Visited positions, and the operations that visit each, of a thread with the most positions."""
     position = {k: m for m, k in enumerate(path)}
     threads: dict[int | None, _Thread] = {None: _Thread(0, len(path))}
@@ -211,7 +211,7 @@ def _visits(condensed: Condensed, path: list[int]) -> dict[int, list[int]]:
     return visiting
 
 
-def _most_stored(condensed: Condensed, path: list[int], visiting: dict[int, list[int]], budget: int) -> int:
+def _most_stored(condensed: CondensedGraph, path: list[int], visiting: dict[int, list[int]], budget: int) -> int:
     """c: the most positions up to m that can be stored at a visit of m; 0 where a visit exceeds the budget.
 
     Where several operations visit m, the one that leaves the least room counts.
@@ -230,7 +230,7 @@ def _most_stored(condensed: Condensed, path: list[int], visiting: dict[int, list
     return max(least) if all(least) else 0
 
 
-def _smallest(condensed: Condensed, k: int, used: set[int]) -> int:
+def _smallest(condensed: CondensedGraph, k: int, used: set[int]) -> int:
     """Bytes of the smallest group of operation k that the path or a visit reads."""
     looked_at = [v for v in condensed.outputs[k] if used.intersection(condensed.readers[v])]
     return min((int(condensed.bytes[v]) for v in looked_at), default=0)

@@ -29,10 +29,10 @@ from remat_explorer.graph import Graph, dump_graph
 from remat_explorer.plan import Plan
 from remat_explorer.python_process import python_command, python_path
 from remat_explorer.schedule import Computations, Schedule
-from remat_explorer.solvers.base import Answer, Incumbent, Limits, checkpoint_all, checkpoint_all_peak
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.method import Method, Support, cheapest_within, whole_number
 from remat_explorer.solvers.methods.chen import LINEARIZED_GREEDY
+from remat_explorer.solvers.solver_interface import Answer, Incumbent, Limits, checkpoint_all, checkpoint_all_peak
 
 LOOK = 0.1  # seconds between two looks at whether to stop
 ENDING = 2.0  # seconds beyond the time limit that CP-SAT may take to end
@@ -95,7 +95,9 @@ class CpSatProcess:
                 self._lines.put(line)
         self._lines.put(None)
 
-    def solve(self, condensed: Condensed, budget: int, most_runs: int, limits: Limits, incumbent: Incumbent) -> Outcome:
+    def solve(
+        self, condensed: CondensedGraph, budget: int, most_runs: int, limits: Limits, incumbent: Incumbent
+    ) -> Outcome:
         """Write and solve a program; every better schedule goes to the incumbent.
 
         It looks ten times a second whether to stop.
@@ -142,7 +144,7 @@ class CpSatProcess:
             yield json.loads(line)
 
 
-def _schedule(condensed: Condensed, computed: list[tuple[int, int]], budget: int) -> Schedule:
+def _schedule(condensed: CondensedGraph, computed: list[tuple[int, int]], budget: int) -> Schedule:
     schedule = condensed.schedule(Computations.of((t, k, 1) for t, k in computed))
     if Plan.of(schedule).peak > budget:
         raise SolverError("the program of 'moccasin' gave a schedule that exceeds its budget")
@@ -160,7 +162,7 @@ def solve_moccasin(graph: Graph, budget: int, limits: Limits, most_runs: int = M
     one. The lower bound is for all schedules.
     """
     most_runs = whole_number("most_runs", most_runs, 1, "runs of an operation")
-    condensed, least = Condensed.of(graph), graph.total_cost
+    condensed, least = CondensedGraph.of(graph), graph.total_cost
     require_ortools()
     incumbent = Incumbent(limits, bound=least)
     if checkpoint_all_peak(graph) <= budget:

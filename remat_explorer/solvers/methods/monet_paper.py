@@ -30,12 +30,12 @@ import numpy as np
 from remat_explorer.errors import SolverError, shown
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
-from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.linear_expression import ZERO, LinearExpression
 from remat_explorer.solvers.method import Method, Support
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, allowed_codes
 from remat_explorer.solvers.monet.joint_problem import JointProblem
+from remat_explorer.solvers.solver_interface import Answer, Limits
 
 LOCAL_MEMORY = ("upper", "lower")
 

@@ -37,9 +37,9 @@ from remat_explorer.graph.repeated_blocks import repeated_blocks
 from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.offload import Event, TransferPlan, Transfers
 from remat_explorer.schedule import Computations, Schedule
-from remat_explorer.solvers.base import checkpoint_all
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.method import Candidate
+from remat_explorer.solvers.solver_interface import checkpoint_all
 
 
 def single_value_stretches(graph: Graph) -> list[list[int]]:
@@ -219,7 +219,7 @@ def region_schedule(graph: Graph, regions: Iterable[Region]) -> Schedule:
 
 def region_candidates(graph: Graph, settings: Iterable[tuple[str, Sequence[Region]]]) -> Iterator[Candidate]:
     """The different schedules of several settings, keeping everything before them."""
-    Condensed.of(graph)  # which refuses operations with several implementations
+    CondensedGraph.of(graph)  # which refuses operations with several implementations
     everything = checkpoint_all(graph)
     seen = {everything.sequence}
     yield Candidate(everything, "nothing recomputed")

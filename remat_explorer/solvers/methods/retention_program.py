@@ -32,9 +32,9 @@ import numpy as np
 
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Computations, Schedule
-from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.bounds.stages import cost_step
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.bounds.merged_stages import cost_step
+from remat_explorer.solvers.condensed_graph import CondensedGraph
+from remat_explorer.solvers.solver_interface import Limits
 
 COST_RESOLUTION = 2**40  # the sum of all costs in the objective's units, where no cost divides all
 ROUNDING = 1e-6  # units
@@ -58,7 +58,7 @@ class RetentionProgram:
     is counted twice, and a bound on cost proves nothing.
     """
 
-    def __init__(self, cp_model: Any, condensed: Condensed, budget: int, most_runs: int) -> None:
+    def __init__(self, cp_model: Any, condensed: CondensedGraph, budget: int, most_runs: int) -> None:
         self.condensed, self.budget, self.most_runs = condensed, budget, most_runs
         self.model = cp_model.CpModel()
         self.runs: list[list[_Run]] = []
@@ -234,7 +234,7 @@ def answer(cp_model: Any, request: dict[str, Any]) -> None:
     """Build and solve one program."""
     begin = time.monotonic()
     graph = Graph.from_document(request["graph"])
-    program = RetentionProgram(cp_model, Condensed.of(graph), request["budget"], request["most_runs"])
+    program = RetentionProgram(cp_model, CondensedGraph.of(graph), request["budget"], request["most_runs"])
     if not program.build(Limits(time_limit=request["time_limit"])):
         tell(status="unknown", bound=None, exact=False)
         return

@@ -3,7 +3,7 @@
 Beaumont, Eyraud-Dubois, Hermann, Joly and Shilova, "Optimal checkpointing for heterogeneous chains: how to train deep
 neural networks with limited memory", arXiv 1911.13214. The program is exact for a chain whose blocks are run as a
 whole; this makes it fast, and is what keeps it above the optimum of all schedules. A graph that is no chain is cut
-into blocks where its forward pass can be (`remat_explorer.solvers.persistent.block_chain`).
+into blocks where its forward pass can be (`remat_explorer.solvers.chain_checkpointing.block_chain`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import numbers
 
 from remat_explorer.errors import SolverError, shown
 from remat_explorer.graph import Graph
-from remat_explorer.solvers.base import Answer, Limits
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.chain_checkpointing.block_chain import chain_of
+from remat_explorer.solvers.chain_checkpointing.chain_program import SLOTS, cheapest_persistent
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.method import Method, Support
-from remat_explorer.solvers.persistent.block_chain import chain_of
-from remat_explorer.solvers.persistent.persistent_program import SLOTS, cheapest_persistent
+from remat_explorer.solvers.solver_interface import Answer, Limits
 
 
 def solve_rotor(graph: Graph, budget: int, limits: Limits, slots: int = SLOTS) -> Answer:
@@ -27,7 +27,7 @@ def solve_rotor(graph: Graph, budget: int, limits: Limits, slots: int = SLOTS) -
     """
     if isinstance(slots, bool) or not isinstance(slots, numbers.Integral) or slots < 1:
         raise SolverError(f"slots is {shown(slots)}; expected a whole number of at least 1, such as {SLOTS}")
-    condensed = Condensed.of(graph)
+    condensed = CondensedGraph.of(graph)
     chain = chain_of(condensed)
     limits.tell(f"looking for the best checkpoints of {chain.blocks} blocks", lower_bound=graph.total_cost)
     best = cheapest_persistent(chain, budget, int(slots), lambda: limits.over)

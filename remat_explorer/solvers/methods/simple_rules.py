@@ -14,11 +14,11 @@ import numpy as np
 
 from remat_explorer.errors import SolverError, shown
 from remat_explorer.graph import Graph
-from remat_explorer.solvers.base import checkpoint_all
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.method import BackgroundSweep, Candidate, Knob, Method, Support, within_budget
 from remat_explorer.solvers.methods.regions import Region, layers_of, needed_values, region_candidates, second_run
 from remat_explorer.solvers.methods.static_policy import schedule_of
+from remat_explorer.solvers.solver_interface import checkpoint_all
 
 SHARES = tuple((20 - i) / 20 for i in range(21))
 STEPS = 1000  # of bytes that the knapsack tells apart; sizes are rounded down, so that all items fit into all bytes
@@ -35,7 +35,7 @@ def greedy_by_bytes_per_second(graph: Graph, kept_share: float | None = None) ->
     Dropped values are computed again where they are missing, with all that they need, and then stay. ``kept_share`` is
     that of the saved bytes which may stay; None for all of `SHARES`.
     """
-    Condensed.of(graph)  # which refuses operations with several implementations
+    CondensedGraph.of(graph)  # which refuses operations with several implementations
     shares = _shares(kept_share)
     everything = checkpoint_all(graph)
     yield Candidate(everything, "nothing recomputed")

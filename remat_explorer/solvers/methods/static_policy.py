@@ -19,8 +19,8 @@ import numpy as np
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Computations, Schedule
-from remat_explorer.solvers.base import Answer, Limits, checkpoint_all, checkpoint_all_peak, least_cost
 from remat_explorer.solvers.method import BackgroundSweep, Candidate, Method, Support, within_budget
+from remat_explorer.solvers.solver_interface import Answer, Limits, checkpoint_all, checkpoint_all_peak, least_cost
 
 Keep = Callable[[int, np.ndarray], np.ndarray]
 """A policy: stage t and the values retained into it, bool of shape (values,), give the forward values that may stay."""

@@ -11,8 +11,8 @@ from types import ModuleType
 from typing import Any
 
 from remat_explorer.graph import Graph
-from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.method import BackgroundSweep, Knob, Method, Support
+from remat_explorer.solvers.solver_interface import Answer, Limits
 
 
 def _partitioner() -> ModuleType:

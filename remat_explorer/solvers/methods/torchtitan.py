@@ -25,8 +25,7 @@ from remat_explorer.errors import SolverError, shown
 from remat_explorer.graph import Graph, is_random
 from remat_explorer.offload import TransferPlan, Transfers
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Answer, Limits, checkpoint_all, checkpoint_all_peak
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.method import BackgroundSweep, Candidate, Knob, Method, Support, cheapest_within
 from remat_explorer.solvers.methods.regions import (
     Layer,
@@ -39,6 +38,7 @@ from remat_explorer.solvers.methods.regions import (
 from remat_explorer.solvers.methods.simple_rules import knapsack
 from remat_explorer.solvers.methods.static_policy import schedule_of
 from remat_explorer.solvers.milp import Milp
+from remat_explorer.solvers.solver_interface import Answer, Limits, checkpoint_all, checkpoint_all_peak
 
 SHARES = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5, 0.45, 0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1)
 NEARLY = (1.0, 0.99, 0.98, 0.97, 0.96)  # shares of a budget that the programs are told, which do not count everything
@@ -189,7 +189,7 @@ def two_level_candidates(
     ``memory_budget`` is what the outer program is told, as a share of what keeping everything takes; None tries all, or
     ``first`` and smaller ones.
     """
-    Condensed.of(graph)  # which refuses operations with several implementations
+    CondensedGraph.of(graph)  # which refuses operations with several implementations
     if memory_budget is not None:
         shares: Sequence[float] = (_share(memory_budget),)
     else:

@@ -19,10 +19,10 @@ import numpy as np
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.checkmate_problem import CheckmateProblem
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.milp import Milp
+from remat_explorer.solvers.solver_interface import Limits
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class FractionalSchedule:
     program is infeasible, and the cost of computing everything once where it is unknown.
     """
 
-    condensed: Condensed
+    condensed: CondensedGraph
     budget: int  # bytes, resident bytes included
     status: Literal["solved", "infeasible", "unknown"]  # "infeasible" is proven; "unknown": too little time
     bound: float
@@ -53,7 +53,7 @@ class FractionalSchedule:
         return "" if self.status == "solved" else "the time is too short for the linear program of problem (9)"
 
 
-def solve_linear_program(condensed: Condensed, budget: int, limits: Limits) -> FractionalSchedule:
+def solve_linear_program(condensed: CondensedGraph, budget: int, limits: Limits) -> FractionalSchedule:
     """Solve problem (9) without integrality, as far as the limits allow.
 
     The program has about 2 n^2 columns: a few hundred operations take minutes.
@@ -66,7 +66,7 @@ def solve_linear_program(condensed: Condensed, budget: int, limits: Limits) -> F
     Source: Jain et al., Checkmate (MLSys 2020), problem (9) and section 5.1.
 
     >>> from remat_explorer.instances import linear
-    >>> relaxed = solve_linear_program(Condensed.of(linear(8)), 4, Limits())
+    >>> relaxed = solve_linear_program(CondensedGraph.of(linear(8)), 4, Limits())
     >>> relaxed.status, round(relaxed.bound, 3), relaxed.S.shape
     ('solved', 22.0, (17, 16))
     """
@@ -108,7 +108,7 @@ def reduced_budget(graph: Graph, budget: int, epsilon: float) -> int:
 DIGITS = 6  # of S*, so that a solver's tolerance does not decide on which side of a threshold a degree lies
 
 
-def minimal_R(condensed: Condensed, S: np.ndarray) -> np.ndarray:
+def minimal_R(condensed: CondensedGraph, S: np.ndarray) -> np.ndarray:
     """The second phase: the least R that is correct with a given S. No correct R with this S is smaller anywhere.
 
     It starts with R = I, then computes what a checkpoint needs, until (1c) holds, and what an operation reads, until
@@ -122,7 +122,7 @@ def minimal_R(condensed: Condensed, S: np.ndarray) -> np.ndarray:
     return np.array([minimal_row(condensed, t, kept, later) for t, (kept, later) in enumerate(rows)])
 
 
-def minimal_row(condensed: Condensed, t: int, kept: np.ndarray, later: np.ndarray) -> np.ndarray:
+def minimal_row(condensed: CondensedGraph, t: int, kept: np.ndarray, later: np.ndarray) -> np.ndarray:
     """Row t of `minimal_R`, which depends on two rows of S alone.
 
     Args:
@@ -143,12 +143,12 @@ def minimal_row(condensed: Condensed, t: int, kept: np.ndarray, later: np.ndarra
     return row
 
 
-def retained_values(condensed: Condensed, S: np.ndarray) -> np.ndarray:
+def retained_values(condensed: CondensedGraph, S: np.ndarray) -> np.ndarray:
     """S of values from S of groups, bool of shape (n, values): persistent values stay, unread ones are not retained."""
     return condensed.spread(np.asarray(S, dtype=bool), np.arange(condensed.n)[:, None] > condensed.graph.producer)
 
 
-def schedule_of(condensed: Condensed, S: np.ndarray) -> Schedule:
+def schedule_of(condensed: CondensedGraph, S: np.ndarray) -> Schedule:
     """The schedule of a given S and the minimal R.
 
     Args:
@@ -158,7 +158,7 @@ def schedule_of(condensed: Condensed, S: np.ndarray) -> Schedule:
     return Schedule(condensed.graph, minimal_R(condensed, S), retained_values(condensed, S))
 
 
-def round_deterministically(condensed: Condensed, S: np.ndarray, threshold: float = 0.5) -> Schedule:
+def round_deterministically(condensed: CondensedGraph, S: np.ndarray, threshold: float = 0.5) -> Schedule:
     """Algorithm 2: S[t,i] = 1 exactly where S*[t,i] > threshold, then the minimal R.
 
     The schedule is correct; whether it fits into a budget is for its plan to say.
@@ -191,9 +191,9 @@ def naive_rounding(relaxed: FractionalSchedule, budget: int, samples: int = 1000
         seed: of the random numbers.
 
     >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.base import Limits
+    >>> from remat_explorer.solvers.solver_interface import Limits
     >>> from remat_explorer.solvers.methods.two_phase_rounding import solve_linear_program
-    >>> chain = Condensed.of(linear(8))
+    >>> chain = CondensedGraph.of(linear(8))
     >>> naive_rounding(solve_linear_program(chain, 4, Limits()), 4, samples=100).feasible
     0
     """
@@ -210,7 +210,7 @@ def naive_rounding(relaxed: FractionalSchedule, budget: int, samples: int = 1000
     return NaiveRounding(samples, correct, feasible, nearest, nearest and _peak(condensed, R, S) <= budget)
 
 
-def keeps_rules(condensed: Condensed, R: np.ndarray, S: np.ndarray) -> bool:
+def keeps_rules(condensed: CondensedGraph, R: np.ndarray, S: np.ndarray) -> bool:
     """Whether R and S keep rules (1b) to (1e)."""
     there = R[:, condensed.producer] | S
     if S[:1].any() or (S[1:] & ~there[:-1]).any():  # (1d), (1c)
@@ -221,7 +221,7 @@ def keeps_rules(condensed: Condensed, R: np.ndarray, S: np.ndarray) -> bool:
     return not (R & (~there @ condensed.reads.T)).any()
 
 
-def _peak(condensed: Condensed, R: np.ndarray, S: np.ndarray) -> int:
+def _peak(condensed: CondensedGraph, R: np.ndarray, S: np.ndarray) -> int:
     return Plan.of(Schedule(condensed.graph, R, retained_values(condensed, S))).peak
 
 
@@ -268,10 +268,10 @@ def scatter(
         over: asked between draws; once True, those so far are returned.
 
     >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.base import Limits
-    >>> from remat_explorer.solvers.condensed import Condensed
+    >>> from remat_explorer.solvers.solver_interface import Limits
+    >>> from remat_explorer.solvers.condensed_graph import CondensedGraph
     >>> from remat_explorer.solvers.methods.two_phase_rounding import solve_linear_program
-    >>> cloud = scatter(solve_linear_program(Condensed.of(linear(8)), 4, Limits()), samples=20)
+    >>> cloud = scatter(solve_linear_program(CondensedGraph.of(linear(8)), 4, Limits()), samples=20)
     >>> cloud.cost.shape, bool((cloud.cost >= 17).all())
     ((20,), True)
     """

@@ -1,6 +1,6 @@
 """A graph with choices as the joint problem sees it: fewer values and fewer implementations, same schedules.
 
-As in `remat_explorer.solvers.condensed`, values that the same implementations write and the same implementations read
+As in `condensed_graph`, values that the same implementations write and the same implementations read
 live and die together, so they are one *group*; outputs that nobody reads are workspace; persistent values depend on
 the stage alone, since the first run of an operation writes them. Implementations that read what nothing writes are
 impossible, and those that another one beats in everything are left out.

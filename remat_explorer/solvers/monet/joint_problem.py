@@ -51,10 +51,10 @@ import numpy as np
 
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.linear_expression import ONE, ZERO, LinearExpression, require, require_at_most, total
 from remat_explorer.solvers.milp import Milp, MilpOutcome
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, CondensedImplementation
+from remat_explorer.solvers.solver_interface import Limits
 
 TOLERANCE = 1e-6  # of the budget: below it a fractional point counts as within the budget
 POINTS = 4  # memory rows that one round adds to a stage, at most

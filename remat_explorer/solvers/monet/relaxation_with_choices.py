@@ -42,11 +42,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.few_moments import ALWAYS_KEPT, solve_in_rounds
 from remat_explorer.solvers.linear_expression import ONE, ZERO, LinearExpression, require, total
 from remat_explorer.solvers.milp import Milp, MilpOutcome
 from remat_explorer.solvers.monet.condensed_choices import Availability, CondensedImplementation, Tables
+from remat_explorer.solvers.solver_interface import Limits
 
 
 class ChoiceMoments:

@@ -25,7 +25,7 @@ from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph, Implementation, Operation, Value
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Computations, Schedule
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.monet.condensed_choices import Codes, CondensedImplementation, Tables, run_out_of_place
 from remat_explorer.solvers.search.local_search import Guide, Walks
 
@@ -275,7 +275,7 @@ class CandidateSelection:
 
     def __init__(self, selection: Selection, budget: int, codes: Codes | None = None) -> None:
         self.selection, self.budget, self.codes = selection, budget, codes
-        self.condensed = Condensed.of(selection.graph)
+        self.condensed = CondensedGraph.of(selection.graph)
         self.plain: Schedule | None = None
         self.best: Schedule | None = None
         self.bound, self.searches, self.finished = 0.0, 0, False
@@ -344,7 +344,7 @@ class ChoiceSearch:
         """The cheapest walk's schedule on the graph of the choice."""
         if self.selection is None or self.computations is None:
             return None
-        return Condensed.of(self.selection.graph).schedule(self.computations)
+        return CondensedGraph.of(self.selection.graph).schedule(self.computations)
 
     def lower(self, budget: int) -> None:
         """Judge the choice at a budget."""
@@ -371,7 +371,7 @@ class ChoiceSearch:
             selection = restricted_to(self.graph, make_consistent(self.graph, choice, self.codes))
         except SolverError:  # what one operation must write and another must not
             return
-        condensed = Condensed.of(selection.graph)
+        condensed = CondensedGraph.of(selection.graph)
         total = selection.graph.total_cost
         if total >= self.cost or condensed.operation_bytes.max() > self.budget:
             return

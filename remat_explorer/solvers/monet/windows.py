@@ -40,11 +40,11 @@ import numpy as np
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.condensed_choices import Codes, CondensedChoices, Tables
 from remat_explorer.solvers.monet.joint_problem import JointProblem, joint_point, unbeaten_codes
 from remat_explorer.solvers.monet.relaxation_with_choices import RelaxationWithChoices
+from remat_explorer.solvers.solver_interface import Limits
 
 SMALL = 1e-3  # of the budget: smaller values may stay in memory for a cheaper rerun
 

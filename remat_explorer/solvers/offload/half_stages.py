@@ -20,17 +20,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.search.renewals import Copies
+from remat_explorer.solvers.solver_interface import Limits
 
 MOST_OPERATIONS = 14  # of a graph for which the program is made: n ** 3 columns
 
 Terms = list[tuple[int, float]]
 
 
-def half_stage_bound(condensed: Condensed, budget: int, copies: Copies, may_run: bool, limits: Limits) -> float:
+def half_stage_bound(condensed: CondensedGraph, budget: int, copies: Copies, may_run: bool, limits: Limits) -> float:
     """What no plan within the budget takes less than; infinite where it is proven that there is none."""
     program = _HalfStages(condensed, budget, copies, may_run, limits.solver)
     outcome = program.problem.solve(limits.left, cancelled=limits.cancelled)
@@ -44,7 +44,7 @@ def half_stage_bound(condensed: Condensed, budget: int, copies: Copies, may_run:
 
 
 class _HalfStages:
-    def __init__(self, condensed: Condensed, budget: int, copies: Copies, may_run: bool, solver: str) -> None:
+    def __init__(self, condensed: CondensedGraph, budget: int, copies: Copies, may_run: bool, solver: str) -> None:
         self.c, self.budget, self.copies, self.may_run = condensed, budget, copies, may_run
         self.problem = Milp(solver)
         self.producer = condensed.producer.tolist()

@@ -23,7 +23,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
-from remat_explorer.claims import Status
 from remat_explorer.errors import ScheduleError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.offload import (
@@ -35,15 +34,22 @@ from remat_explorer.offload import (
 )
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_overhead
-from remat_explorer.solvers.anytime import optimal
-from remat_explorer.solvers.base import PROVEN, TRANSFER_STRATEGIES, Limits, checkpoint_all, checkpoint_all_peak
-from remat_explorer.solvers.condensed import Condensed, smallest_budget_with_stages
+from remat_explorer.solution_summary import Status
+from remat_explorer.solvers.anytime_search import optimal
+from remat_explorer.solvers.condensed_graph import CondensedGraph, smallest_budget_with_stages
+from remat_explorer.solvers.methods.hand_written_rules import send_layer_inputs
 from remat_explorer.solvers.methods.torchtitan import three_way_plans
-from remat_explorer.solvers.methods.typed_rules import send_layer_inputs
 from remat_explorer.solvers.offload.half_stages import MOST_OPERATIONS, half_stage_bound
 from remat_explorer.solvers.offload.transfer_moments import transfer_moments_bound
 from remat_explorer.solvers.search.renewal_search import Chain, Renewals
 from remat_explorer.solvers.search.renewals import Copies, one_by_one
+from remat_explorer.solvers.solver_interface import (
+    PROVEN,
+    TRANSFER_STRATEGIES,
+    Limits,
+    checkpoint_all,
+    checkpoint_all_peak,
+)
 
 _RECOMPUTING = 0.35  # share of the time for the schedule without transfers, and
 _RECOMPUTING_SECONDS = 12.0  # at most
@@ -69,7 +75,7 @@ def solve_with_transfers(
     """
     if strategy not in TRANSFER_STRATEGIES:
         raise UnknownNameError("strategy with transfers", strategy, TRANSFER_STRATEGIES)
-    condensed = Condensed.of(graph)
+    condensed = CondensedGraph.of(graph)
     if graph.n <= MOST_OPERATIONS:
         condensed = one_by_one(condensed)
     found = _Found(graph, budget, transfers, limits)
@@ -152,7 +158,7 @@ class _Found:
 
 class _Search:
     def __init__(
-        self, condensed: Condensed, budget: int, transfers: Transfers, strategy: str, limits: Limits, found: _Found
+        self, condensed: CondensedGraph, budget: int, transfers: Transfers, strategy: str, limits: Limits, found: _Found
     ) -> None:
         self.condensed, self.budget, self.transfers = condensed, budget, transfers
         self.limits, self.found = limits, found

@@ -28,10 +28,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.search.renewals import Copies
+from remat_explorer.solvers.solver_interface import Limits
 
 SMALL = 1e-4  # share of the budget below which a group takes no memory
 MOMENTS = (4, 6, 8)  # how many the linear programs have, one try after another
@@ -40,7 +40,9 @@ _LINEAR = 0.25  # share of the time for the linear programs, at most
 _PATIENCE = 0.6  # share of what is left for one integer program
 
 
-def transfer_moments_bound(condensed: Condensed, budget: int, copies: Copies, may_run: bool, limits: Limits) -> float:
+def transfer_moments_bound(
+    condensed: CondensedGraph, budget: int, copies: Copies, may_run: bool, limits: Limits
+) -> float:
     """What no plan within the budget takes less than, in the unit of costs."""
     best = condensed.graph.total_cost
     linear, kept = limits.share(_LINEAR), _kept(condensed)
@@ -63,7 +65,7 @@ def transfer_moments_bound(condensed: Condensed, budget: int, copies: Copies, ma
     return best
 
 
-def _kept(condensed: Condensed) -> np.ndarray:
+def _kept(condensed: CondensedGraph) -> np.ndarray:
     """Bytes during each first run of a plan that keeps everything."""
     kept, held = np.zeros(condensed.n), 0
     sizes, last = condensed.bytes.tolist(), condensed.last_reader.tolist()
@@ -98,7 +100,7 @@ def _moments(kept: np.ndarray, budget: int, count: int) -> list[int]:
 class _MomentsProgram:
     def __init__(
         self,
-        condensed: Condensed,
+        condensed: CondensedGraph,
         budget: int,
         copies: Copies,
         may_run: bool,

@@ -14,10 +14,10 @@ from remat_explorer.instances import linear
 from remat_explorer.machine_code import entries, folder, is_own
 from remat_explorer.offload import Transfers
 from remat_explorer.offsets import load_offset_search
-from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.persistent.block_chain import chain_of
-from remat_explorer.solvers.persistent.persistent_program import cheapest_persistent
-from remat_explorer.solvers.reversal.reversal_table import fill_from
+from remat_explorer.solvers.chain_checkpointing.block_chain import chain_of
+from remat_explorer.solvers.chain_checkpointing.chain_program import cheapest_persistent
+from remat_explorer.solvers.chain_reversal.reversal_table import fill_from
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.search.compiled_state import FlatGraph
 from remat_explorer.solvers.search.exact_search import search_exactly
 from remat_explorer.solvers.search.local_search import LocalSearch
@@ -52,7 +52,7 @@ def warm_up(tell: Callable[[str], None] | None = None) -> None:
 @cache
 def _search_once() -> None:
     load_offset_search()
-    condensed = Condensed.of(linear(2))
+    condensed = CondensedGraph.of(linear(2))
     flat, n, groups = FlatGraph.of(condensed), condensed.n, condensed.groups
     LocalSearch(condensed, 3).run(1)
     R, S, stages = np.eye(n), np.zeros((n, groups)), np.arange(n)

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 
 LARGE = 1 << 22  # bytes, from which NumPy asks Linux for pages of 2 MiB
 AGAIN, LOGGED, STALE, BETTER = 0, 1, 2, 3  # entries of FlipState.numbers
@@ -162,14 +162,14 @@ class FlatGraph(NamedTuple):
     clock: np.ndarray  # when each stage begins, as a share of the whole run, float64 of shape (n + 1,)
 
     @staticmethod
-    def of(condensed: Condensed) -> FlatGraph:
+    def of(condensed: CondensedGraph) -> FlatGraph:
         """Flatten ``condensed``, once."""
         if condensed not in _known:
             _known[condensed] = FlatGraph._made_of(condensed)
         return _known[condensed]
 
     @staticmethod
-    def _made_of(condensed: Condensed) -> FlatGraph:
+    def _made_of(condensed: CondensedGraph) -> FlatGraph:
         n = condensed.n
         input_start, inputs = _flat(condensed.inputs)
         reader_start, readers = _flat(condensed.readers)
@@ -193,7 +193,7 @@ class FlatGraph(NamedTuple):
         )
 
 
-_known: WeakKeyDictionary[Condensed, FlatGraph] = WeakKeyDictionary()
+_known: WeakKeyDictionary[CondensedGraph, FlatGraph] = WeakKeyDictionary()
 
 
 def _flat(lists: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
@@ -229,7 +229,7 @@ class Sets(NamedTuple):
     remaining: np.ndarray  # bytes of the candidates from a place on, of shape (g + 1,)
 
     @staticmethod
-    def empty(condensed: Condensed) -> Sets:
+    def empty(condensed: CondensedGraph) -> Sets:
         """Space for the sets of ``condensed``."""
         n, groups = condensed.n, condensed.groups
         words = max(1, -(-groups // BITS))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.search.compiled_state import (
     LIMIT,
     MOST_STAGES,
@@ -43,7 +43,7 @@ class Exact:
 
 
 def search_exactly(
-    condensed: Condensed,
+    condensed: CondensedGraph,
     budget: int,
     limit: float = math.inf,
     work: int = WORK,

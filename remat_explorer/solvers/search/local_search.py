@@ -17,9 +17,9 @@ import numpy as np
 
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Computations, Schedule
-from remat_explorer.solvers.base import MOST_COMPUTATIONS
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.search.compiled_state import BETTER, FlatGraph, FlipState, Neighbourhoods, WalkState
+from remat_explorer.solvers.solver_interface import MOST_COMPUTATIONS
 
 BATCH = 1_000_000  # iterations times operations between two questions whether the time is over; it changes no result
 HEATS = (1.0, 0.3, 2.0)  # factors on the temperatures, one cooling after another
@@ -53,7 +53,7 @@ class LocalSearch:
     """
 
     def __init__(
-        self, condensed: Condensed, budget: int, seed: int = 0, settings: LocalSearchSettings = LOCAL_SEARCH
+        self, condensed: CondensedGraph, budget: int, seed: int = 0, settings: LocalSearchSettings = LOCAL_SEARCH
     ) -> None:
         n, groups = condensed.n, condensed.groups
         self.condensed, self.budget, self.settings = condensed, int(budget), settings
@@ -234,7 +234,7 @@ class Walked(NamedTuple):
 class Walks:
     """Walks through one graph within one budget; see `remat_explorer.solvers.search.walk`."""
 
-    def __init__(self, condensed: Condensed, budget: int) -> None:
+    def __init__(self, condensed: CondensedGraph, budget: int) -> None:
         n, groups = condensed.n, condensed.groups
         self.condensed, self.budget = condensed, int(budget)
         self.flat = FlatGraph.of(condensed)

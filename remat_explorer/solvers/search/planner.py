@@ -17,8 +17,7 @@ from functools import partial
 import numpy as np
 
 from remat_explorer.schedule import Computations, Schedule
-from remat_explorer.solvers.base import Progress, checkpoint_all
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.search.local_search import (
     LOCAL_SEARCH,
     Conflict,
@@ -28,6 +27,7 @@ from remat_explorer.solvers.search.local_search import (
     Walks,
     if_within,
 )
+from remat_explorer.solvers.solver_interface import Progress, checkpoint_all
 
 
 def load_search(report: Callable[[Progress], None] = lambda progress: None) -> None:
@@ -57,7 +57,7 @@ _COOLINGS = 4  # of local search for any schedule, where no walk found one
 
 
 def plan_schedule(
-    condensed: Condensed,
+    condensed: CondensedGraph,
     budget: int,
     seconds: float = 2.0,
     cancelled: Callable[[], bool] = lambda: False,
@@ -91,7 +91,7 @@ def plan_schedule(
 
 
 def first_within(
-    condensed: Condensed, budget: int, over: Callable[[], bool], repairs: int = REPAIRS
+    condensed: CondensedGraph, budget: int, over: Callable[[], bool], repairs: int = REPAIRS
 ) -> Schedule | None:
     """The schedule of the first walk that comes to the end within ``budget``, whatever it costs, or None.
 
@@ -107,7 +107,7 @@ def first_within(
     return _repair(walks, over, repairs)
 
 
-def cheapest_walk(condensed: Condensed, budget: int) -> Computations | None:
+def cheapest_walk(condensed: CondensedGraph, budget: int) -> Computations | None:
     """What the cheapest of a few walks computes, before any annealing and unchecked; None if none comes to the end."""
     if budget < condensed.operation_bytes.max():
         return None
@@ -117,7 +117,7 @@ def cheapest_walk(condensed: Condensed, budget: int) -> Computations | None:
 
 
 def guided_schedule(
-    condensed: Condensed,
+    condensed: CondensedGraph,
     budget: int,
     guides: list[Guide],
     over: Callable[[], bool],
@@ -156,7 +156,7 @@ def _walks(
     return cheaper
 
 
-def _unguided(condensed: Condensed) -> Guide:
+def _unguided(condensed: CondensedGraph) -> Guide:
     return Guide.everywhere(np.zeros(condensed.groups), condensed.n)
 
 
@@ -182,7 +182,7 @@ def _repair(walks: Walks, over: Callable[[], bool], repairs: int = REPAIRS) -> S
     return None
 
 
-def _raise_weights(condensed: Condensed, logarithms: np.ndarray, conflict: Conflict, step: float) -> None:
+def _raise_weights(condensed: CondensedGraph, logarithms: np.ndarray, conflict: Conflict, step: float) -> None:
     """Keep longer what the stuck stage read or had to recompute."""
     logarithms[list(condensed.inputs[conflict.stage])] += 2 * step
     for position, k in enumerate(conflict.running[:-1]):

@@ -17,7 +17,7 @@ import numpy as np
 from remat_explorer.machine_code import counting_nothing, entry
 from remat_explorer.offload import Event, TransferPlan, Transfers
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.search.annealing import below, uniform
 from remat_explorer.solvers.search.compiled_state import FlatGraph
 from remat_explorer.solvers.search.renewals import (
@@ -277,14 +277,14 @@ class Renewals:
     """The local search over renewals of one graph within one budget; seeded, so the same moves give the same plan.
 
     >>> from remat_explorer.instances import linear
-    >>> renewals = Renewals(Condensed.of(linear(3)), 3, Transfers(1.0, 1.0))
+    >>> renewals = Renewals(CondensedGraph.of(linear(3)), 3, Transfers(1.0, 1.0))
     >>> chain = renewals.begin(may_run=True)
     >>> renewals.improve(chain, 2000, 0.5)
     >>> chain.cost, renewals.plan(chain).makespan
     (9.0, 9.0)
     """
 
-    def __init__(self, condensed: Condensed, budget: int, transfers: Transfers) -> None:
+    def __init__(self, condensed: CondensedGraph, budget: int, transfers: Transfers) -> None:
         self.condensed, self.budget, self.transfers = condensed, budget, transfers
         self.flat, self.copies = FlatGraph.of(condensed), Copies.of(condensed, transfers)
         self.members = members_of(condensed)

@@ -19,7 +19,7 @@ import numpy as np
 
 from remat_explorer.machine_code import counting_nothing
 from remat_explorer.offload import Transfers
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 
 LOGGED, LENGTH, VERSIONS, AGAIN, FETCHED, WORST = 0, 1, 2, 3, 4, 5  # entries of TransferState.numbers
 FIRST, RUN, FETCH = 0, 1, 2  # how a version of a group came to be
@@ -37,7 +37,7 @@ class Copies(NamedTuple):
     in_place: np.ndarray  # of each operation, whether it may run only where the group dies that it overwrites
 
     @staticmethod
-    def of(condensed: Condensed, transfers: Transfers) -> Copies:
+    def of(condensed: CondensedGraph, transfers: Transfers) -> Copies:
         """The copies of a condensed graph: each value of a group is a copy of its own."""
         graph = condensed.graph
         out, back = np.zeros(condensed.groups), np.zeros(condensed.groups)
@@ -51,7 +51,7 @@ class Copies(NamedTuple):
         return Copies(out, back, room, transfers.duplex, transfers.possible, alone)
 
 
-def members_of(condensed: Condensed) -> list[list[int]]:
+def members_of(condensed: CondensedGraph) -> list[list[int]]:
     """The values of each group."""
     graph = condensed.graph
     if condensed.groups == sum(_is_grouped(condensed)):
@@ -63,13 +63,13 @@ def members_of(condensed: Condensed) -> list[list[int]]:
     return members
 
 
-def _is_grouped(condensed: Condensed) -> list[bool]:
+def _is_grouped(condensed: CondensedGraph) -> list[bool]:
     """Which values are in groups."""
     graph = condensed.graph
     return [bool(graph.readers[v]) and not graph.persistent[v] for v in range(len(graph.values))]
 
 
-def one_by_one(condensed: Condensed) -> Condensed:
+def one_by_one(condensed: CondensedGraph) -> CondensedGraph:
     """The same with a group for each value: half a group may be sent, so groups do change an optimum with transfers."""
     graph = condensed.graph
     read = [v for v in range(len(graph.values)) if graph.readers[v] and not graph.persistent[v]]

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from remat_explorer.checker import check_schedule
-from remat_explorer.claims import CLAIMS, LIMIT, Claims, read_seconds
 from remat_explorer.documents import read_json, write_json
 from remat_explorer.entry_checks import (
     Table,
@@ -32,10 +31,11 @@ from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import exact_bytes, format_bytes, format_overhead, format_share
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import PROVEN, least_cost
+from remat_explorer.solution_summary import LIMIT, SUMMARY, SolutionSummary, read_seconds
 from remat_explorer.solvers.memory.minimum_budget import budget_of
 from remat_explorer.solvers.registry import STRATEGIES
 from remat_explorer.solvers.solution import Solution, Status, pack_runs, require_unrefuted, unpack_runs
+from remat_explorer.solvers.solver_interface import PROVEN, least_cost
 from remat_explorer.solvers.sweeps.own_points import (
     OwnPoint,
     assess_schedule,
@@ -48,7 +48,7 @@ from remat_explorer.solvers.sweeps.own_points import (
 
 FORMAT, VERSION = "remat-explorer/sweep", 1
 _FILE: Table = {"graph": as_it_is, "seconds": read_seconds, "points": require_list}
-_POINT: Table = {**CLAIMS, "message": require_text, "runs": as_it_is}
+_POINT: Table = {**SUMMARY, "message": require_text, "runs": as_it_is}
 
 
 def point_entry(solution: Solution, message: str = "", with_runs: bool = True) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def _own_points(entries: list[Any], graph: Graph) -> tuple[OwnPoint, ...]:
 
 
 def _solution(read: dict[str, Any], where: str, graph: Graph) -> Solution:
-    claims = Claims.of(read)
+    claims = SolutionSummary.of(read)
     schedule = None if read["runs"] is None else _checked(read, where, graph)
     solution = Solution.claimed(claims, graph, schedule)
     claims.require_true(solution.cost, solution.peak, where)

@@ -33,10 +33,10 @@ from remat_explorer.documents import quote
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.method import Candidate
 from remat_explorer.solvers.registry import STRATEGIES, method_of
 from remat_explorer.solvers.solution import Solution, Status, pack_runs, proven_status, unpack_runs
+from remat_explorer.solvers.solver_interface import Limits
 
 
 @dataclass(frozen=True, eq=False)

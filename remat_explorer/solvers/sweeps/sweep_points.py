@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Answer, checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.cache import Question, load_solution, store_solution
-from remat_explorer.solvers.condensed import largest_operation
+from remat_explorer.solvers.condensed_graph import largest_operation
 from remat_explorer.solvers.memory.minimum_budget import NONE_FITS
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
 from remat_explorer.solvers.registry import default_strategy, method_of
 from remat_explorer.solvers.solution import Solution, Status
 from remat_explorer.solvers.solve import judge
+from remat_explorer.solvers.solver_interface import Answer, checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.sweeps.frontier import Frontier
 from remat_explorer.solvers.sweeps.own_points import (
     OwnCurve,

@@ -30,9 +30,8 @@ from remat_explorer.errors import RematError, SolverError, UnknownNameError
 from remat_explorer.graph import Graph, dump_graph
 from remat_explorer.instances import linear
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.anytime.sweep_search import solve_together
-from remat_explorer.solvers.base import Answer, Limits, cores
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.anytime_search.sweep_search import solve_together
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.jobs.worker_process import Processes
 from remat_explorer.solvers.memory.minimum_budget import budgets_of, minimum_budget, require_count, spaced_budgets
 from remat_explorer.solvers.method import Support, Together
@@ -40,6 +39,7 @@ from remat_explorer.solvers.milp import BACKENDS, backend
 from remat_explorer.solvers.registry import STRATEGIES, method_of
 from remat_explorer.solvers.search.planner import load_search
 from remat_explorer.solvers.solution import Solution, pack_runs, unpack_runs
+from remat_explorer.solvers.solver_interface import Answer, Limits, cores
 from remat_explorer.solvers.sweeps.frontier import Frontier
 from remat_explorer.solvers.sweeps.own_points import has_own_curve, read_curve, write_curve
 from remat_explorer.solvers.sweeps.sweep_points import KeptPoints, SweepPoints, SweepProgress
@@ -400,7 +400,7 @@ class Sweep:
         sizes, first = self._budgets, None
         if isinstance(sizes, int):
             if not any(method.choices is Support.YES for name in self._strategies if (method := method_of(name))):
-                Condensed.of(self.graph)  # which refuses choices, and says what to do with them
+                CondensedGraph.of(self.graph)  # which refuses choices, and says what to do with them
             load_solver(self._solver)  # in this process, too, before the clock of that search begins
             smallest = minimum_budget(self.graph, MINIMUM + default_seconds(self.graph))
             feasible = smallest.known_feasible < smallest.checkpoint_all_peak  # or the search was too short

@@ -17,7 +17,6 @@ from torch import nn
 import remat_explorer as rx
 from remat_explorer.capture.model_placement import exact_kernels, place
 from remat_explorer.checker import replay
-from remat_explorer.claims import Status
 from remat_explorer.errors import SolutionError, SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute
@@ -27,6 +26,7 @@ from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.module_regions import calls_of, is_savable, module_regions, region_of
 from remat_explorer.runtime.peers import policy_loader
 from remat_explorer.runtime.peers.peer_comparison import Autograd, PeerBench
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers.methods.regions import Region, layers_of
 from remat_explorer.solvers.solution import Solution
 from tests.runtime.kinds_of_models import Made

@@ -14,10 +14,10 @@ from remat_explorer.errors import GraphError, QuantityError
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.solvers import max_batch, max_image, scale_batch
-from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.batches.batch_bound import BatchProblem, integral_batch_bound, relaxed_batch_bound
 from remat_explorer.solvers.batches.batch_scaling import BatchScaling
 from remat_explorer.solvers.batches.max_image import decide_fit
+from remat_explorer.solvers.solver_interface import Limits
 from tests.solvers.exhaustive import frontier_optimum
 from tests.solvers.helpers import present
 
@@ -163,7 +163,7 @@ def test_once_cancelled_the_best_so_far_comes_back():
 def test_a_capture_that_would_end_after_the_limit_is_not_begun(monkeypatch):
     clock, asked = time.monotonic, []
     now = [clock()]
-    monkeypatch.setattr("remat_explorer.solvers.base.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("remat_explorer.solvers.solver_interface.time.monotonic", lambda: now[0])
 
     def capture(size: int) -> Graph:
         asked.append(size)

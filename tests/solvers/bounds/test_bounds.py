@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 
 from remat_explorer.instances import linear
 from remat_explorer.solvers import checkpoint_all, checkpoint_all_peak, minimum_budget, solve
-from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.few_moments import few_moments_bound, integral_moments_bound
 from remat_explorer.solvers.bounds.lazy_rows import LivenessModel, violated_cuts
-from remat_explorer.solvers.bounds.refinement import Refinement
-from remat_explorer.solvers.bounds.stages import MemoryRow, Stages, violated_cover
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.bounds.merged_stages import MemoryRow, Stages, violated_cover
+from remat_explorer.solvers.bounds.stage_refinement import StageRefinement
+from remat_explorer.solvers.chain_reversal import reversal_bound as bound
+from remat_explorer.solvers.chain_reversal.reversal_bound import reversal_bound
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.linear_expression import ONE, LinearExpression
 from remat_explorer.solvers.milp import Milp
-from remat_explorer.solvers.reversal import reversal_bound as bound
-from remat_explorer.solvers.reversal.reversal_bound import reversal_bound
+from remat_explorer.solvers.solver_interface import Limits
 from tests.solvers.drawn_graphs import DRAWN, chains, problems, residual_graphs, training_graphs
 from tests.solvers.exhaustive import frontier_optimum
 from tests.solvers.helpers import present, simple_graph
@@ -58,7 +58,7 @@ def test_the_bounds_of_few_moments_are_never_above_the_optimum_and_mostly_equal_
     for seed in range(8):
         for make in (random_graph, overwriting_graph):
             graph = make(seed, layers=3)
-            condensed = Condensed.of(graph)
+            condensed = CondensedGraph.of(graph)
             low, high = int(condensed.operation_bytes.max()), checkpoint_all_peak(graph)
             budget = low + (high - low) * (1 + seed % 7) // 8
             optimum = frontier_optimum(graph, budget)
@@ -71,7 +71,7 @@ def test_the_bounds_of_few_moments_are_never_above_the_optimum_and_mostly_equal_
 
 def test_few_moments_bound_a_captured_network_at_once(captured):
     graph = captured("unet")
-    condensed = Condensed.of(graph)
+    condensed = CondensedGraph.of(graph)
     low, high = int(condensed.operation_bytes.max()), checkpoint_all_peak(graph)
     relaxed = few_moments_bound(condensed, int(low + 0.2 * (high - low)), Limits())
     assert 1.09 * graph.total_cost < relaxed.bound < 1.1203 * graph.total_cost
@@ -80,7 +80,7 @@ def test_few_moments_bound_a_captured_network_at_once(captured):
 def test_a_merged_schedule_satisfies_every_row_and_costs_no_more(random_graph, overwriting_graph):
     for seed in range(10):
         graph = (random_graph, overwriting_graph)[seed % 2](seed, layers=5)
-        condensed, schedule = Condensed.of(graph), minimum_budget(graph, seconds=0.3).schedule
+        condensed, schedule = CondensedGraph.of(graph), minimum_budget(graph, seconds=0.3).schedule
         budget = int(schedule.U.max())
         singles = np.random.default_rng(seed).choice(graph.n, size=4, replace=False)
         stages = Stages.of(condensed, singles.tolist())
@@ -103,7 +103,7 @@ def test_the_bound_never_exceeds_the_optimum_and_reaches_it(seed, random_graph, 
     low, high = minimum_budget(graph).lower_bound, int(checkpoint_all(graph).U.max())
     budget = low + (high - low) * (seed % 5) // 6
     exact = solve(graph, budget, "checkmate-ilp")
-    refinement = Refinement(Condensed.of(graph), budget, Limits(60), [graph.n // 2])
+    refinement = StageRefinement(CondensedGraph.of(graph), budget, Limits(60), [graph.n // 2])
     incumbent = exact.schedule if seed % 3 else None  # what is excluded by its cost must not cut off the optimum
     optimum = exact.cost if exact.cost is not None else math.inf
     while not refinement.finished and refinement.bound < optimum - 1e-5:
@@ -116,7 +116,7 @@ def test_cuts_hold_for_every_schedule_and_do_cut(random_graph):
     cut_off = 0
     for seed in range(8):
         graph = random_graph(seed, layers=5)
-        condensed = Condensed.of(graph)
+        condensed = CondensedGraph.of(graph)
         schedule = minimum_budget(graph, seconds=0.3).schedule
         stages = Stages.of(condensed, range(0, graph.n, 2))
         R, S = stages.merge(schedule.R, schedule.S[:, condensed.member])
@@ -131,8 +131,8 @@ def test_cuts_hold_for_every_schedule_and_do_cut(random_graph):
 def test_the_unit_of_bytes_does_not_matter(layers, size, budget):
     chain = linear(layers)
     scaled = replace(chain, values=tuple(replace(value, bytes=size * value.bytes) for value in chain.values))
-    proven = reversal_bound(Condensed.of(chain), budget)
-    assert reversal_bound(Condensed.of(scaled), size * budget) == proven
+    proven = reversal_bound(CondensedGraph.of(chain), budget)
+    assert reversal_bound(CondensedGraph.of(scaled), size * budget) == proven
     assert math.isinf(proven) == (budget == 0)
 
 
@@ -147,7 +147,7 @@ def test_it_is_never_above_an_optimum(monkeypatch, work, graphs):
     def is_never_above(problem):
         nonlocal above
         graph, budget = problem
-        proven = reversal_bound(Condensed.of(graph), budget)
+        proven = reversal_bound(CondensedGraph.of(graph), budget)
         above += proven > graph.total_cost
         assert graph.total_cost <= proven <= frontier_optimum(graph, budget, splits=None) + 1e-9
 
@@ -159,4 +159,4 @@ def test_what_is_visited_in_the_order_of_the_forward_pass_need_not_run_again_in_
     reads = [[], [0], [1], [2], [3], [0], *([4 + i, i] for i in range(1, 5))]
     graph = simple_graph(reads, phases="fffffbbbbb")
     for budget in (3, 4, 5):
-        assert reversal_bound(Condensed.of(graph), budget) <= frontier_optimum(graph, budget, splits=None)
+        assert reversal_bound(CondensedGraph.of(graph), budget) <= frontier_optimum(graph, budget, splits=None)

@@ -20,24 +20,24 @@ import numpy as np
 import pytest
 
 from remat_explorer.checker import check_schedule
-from remat_explorer.claims import Status
 from remat_explorer.errors import ScheduleError, SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.schedule import Schedule
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers import STRATEGIES, SolveJob, checkpoint_all, checkpoint_all_peak, solve
-from remat_explorer.solvers.base import Answer, Limits, Progress
 from remat_explorer.solvers.cache import Question, load_solution
 from remat_explorer.solvers.jobs import worker_process as process
 from remat_explorer.solvers.jobs.solve_job import pack_progress, unpack_progress
 from remat_explorer.solvers.solution import Solution
 from remat_explorer.solvers.solve import round_up
+from remat_explorer.solvers.solver_interface import Answer, Limits, Progress
 from tests.solvers.helpers import present, until
 from tests.thorough import thorough
 
 FOUND = """
 import dataclasses, os, sys, time
-from remat_explorer.solvers.base import Answer, checkpoint_all
+from remat_explorer.solvers.solver_interface import Answer, checkpoint_all
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.registry import STRATEGIES
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from remat_explorer.claims import Status
 from remat_explorer.errors import SolverError
 from remat_explorer.instances import linear
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers import SolveJob
 from remat_explorer.solvers.jobs import worker_process as process
 from remat_explorer.solvers.jobs.worker_process import CAN_FORK, Processes

@@ -10,19 +10,19 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.checker import check_schedule
-from remat_explorer.claims import Status
 from remat_explorer.errors import QuantityError, UnknownNameError
 from remat_explorer.graph import Graph, Implementation, Operation, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.quantities import parse_budget
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers import checkpoint_all_peak, memory_at_overhead, minimum_budget
-from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.condensed import largest_operation
+from remat_explorer.solvers.condensed_graph import largest_operation
 from remat_explorer.solvers.memory.minimum_budget import fall_back_on_smallest, smallest_known
 from remat_explorer.solvers.memory_at_overhead.memory_search import MemorySearch
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, Tables
 from remat_explorer.solvers.monet.relaxation_with_choices import LeastMemory
 from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers.solver_interface import Limits
 from tests.solvers.exhaustive import frontier_optimum, least_peak
 from tests.solvers.helpers import present, simple_graph
 from tests.solvers.monet.choice_graphs import MIB, monet_chain, normalized_chain

@@ -15,8 +15,11 @@ from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.solvers import checkpoint_all_peak, solve
-from remat_explorer.solvers.anytime.chain_starts import chain_guides
-from remat_explorer.solvers.condensed import Condensed, largest_operation
+from remat_explorer.solvers.anytime_search.chain_starts import chain_guides
+from remat_explorer.solvers.chain_checkpointing.block_chain import chain_of
+from remat_explorer.solvers.chain_checkpointing.chain_program import ChainProgram, cheapest_persistent, needs_of
+from remat_explorer.solvers.chain_reversal.reversal_bound import reversal_bound
+from remat_explorer.solvers.condensed_graph import CondensedGraph, largest_operation
 from remat_explorer.solvers.methods.griewank import (
     binomial_bound,
     binomial_schedule,
@@ -26,9 +29,6 @@ from remat_explorer.solvers.methods.griewank import (
     griewank,
     slot_numbers,
 )
-from remat_explorer.solvers.persistent.block_chain import chain_of
-from remat_explorer.solvers.persistent.persistent_program import PersistentProgram, cheapest_persistent, needs_of
-from remat_explorer.solvers.reversal.reversal_bound import reversal_bound
 from remat_explorer.solvers.search.planner import first_within, guided_schedule, plan_schedule
 from tests.solvers.drawn_graphs import chains, drawn, heterogeneous_chain, problems, training_graphs
 from tests.solvers.exhaustive import frontier_optimum
@@ -84,7 +84,7 @@ def test_schedules_of_too_many_computations_are_not_made(monkeypatch):
     least = fewest_slots(60)
     assert forward_steps(steps, least) <= 1_000 < forward_steps(steps, least - 1)
     assert binomial_within(chain, 3) is None
-    condensed = Condensed.of(chain)
+    condensed = CondensedGraph.of(chain)
     assert first_within(condensed, 3, lambda: False) is None
     assert first_within(condensed, least + 2, lambda: False) is not None
 
@@ -104,7 +104,7 @@ def test_fewer_slots_cost_more_and_need_less():
 def test_revolve_is_proven_optimal_on_unit_chains_of_up_to_200_layers():
     for layers in (1, 2, 3, 5, 8, 13, 200):
         chain = linear(layers)
-        condensed = Condensed.of(chain)
+        condensed = CondensedGraph.of(chain)
         for budget in range(3, layers + 4) if layers < 200 else (5, 8, 16, 202):
             found = present(binomial_within(chain, budget))
             assert found.cost == binomial_bound(condensed, budget), (layers, budget)
@@ -116,7 +116,7 @@ def test_revolve_is_proven_optimal_on_unit_chains_of_up_to_200_layers():
 @drawn(problems(chains(5) | chains(6, sizes=(1, 2)) | training_graphs()), 20, 60)
 def test_it_is_never_above_an_optimum_that_computes_each_operation_as_often_as_it_likes(problem):
     graph, budget = problem
-    bound = binomial_bound(Condensed.of(graph), budget)
+    bound = binomial_bound(CondensedGraph.of(graph), budget)
     assert graph.total_cost <= bound <= frontier_optimum(graph, budget, splits=None) + 1e-9
 
 
@@ -129,11 +129,11 @@ def test_on_unit_chains_it_is_the_optimum_of_all_schedules(reference):
 @pytest.mark.parametrize("seed", range(5))
 def test_on_random_chains_it_is_never_below_the_optimum_and_costs_what_the_program_says(seed):
     chain = heterogeneous_chain(seed, 4)
-    condensed = Condensed.of(chain)
+    condensed = CondensedGraph.of(chain)
     least, most = largest_operation(chain)[1], checkpoint_all_peak(chain)
     found = 0
     for budget in range(least, most + 1, max(1, (most - least) // 3)):
-        program = PersistentProgram(chain_of(condensed), budget, 500)
+        program = ChainProgram(chain_of(condensed), budget, 500)
         assert program.run(lambda: False)
         solution = solve(chain, budget, "rotor")
         if solution.cost is None:
@@ -148,7 +148,7 @@ def test_on_random_chains_it_is_never_below_the_optimum_and_costs_what_the_progr
 def test_no_schedule_exceeds_the_budget_and_what_is_no_chain_is_told(problem):
     graph, budget = problem
     try:
-        chain_of(Condensed.of(graph))
+        chain_of(CondensedGraph.of(graph))
     except SolverError:
         with pytest.raises(SolverError, match="is no chain of blocks"):
             solve(graph, budget, "rotor")
@@ -159,7 +159,7 @@ def test_no_schedule_exceeds_the_budget_and_what_is_no_chain_is_told(problem):
 
 @pytest.mark.parametrize(("name", "blocks"), [("resnet50", 16), ("gpt2", 12)])
 def test_blocks_divide_both_passes_and_read_nothing_but_their_own_values_and_their_input(name, blocks, captured):
-    condensed = Condensed.of(captured(name))
+    condensed = CondensedGraph.of(captured(name))
     chain = chain_of(condensed)
     assert chain.blocks >= blocks
     operations = [k for block in (*chain.forward, *chain.backward[::-1]) for k in block]
@@ -201,7 +201,7 @@ def conditioned_blocks(blocks: int, size: int = 100) -> Graph:
 
 
 def test_a_small_value_that_every_block_reads_is_shared_where_it_may_be():
-    condensed = Condensed.of(conditioned_blocks(6))
+    condensed = CondensedGraph.of(conditioned_blocks(6))
     assert chain_of(condensed).blocks == 2  # the condition, and all the rest
     chain = chain_of(condensed, small=2)
     (condition,) = chain.shared
@@ -214,7 +214,7 @@ def test_a_small_value_that_every_block_reads_is_shared_where_it_may_be():
 
 
 def test_walks_that_keep_the_inputs_of_blocks_cost_less_than_walks_alone(captured):
-    condensed = Condensed.of(captured("resnet50"))
+    condensed = CondensedGraph.of(captured("resnet50"))
     budget = int(1.2 * largest_operation(condensed.graph)[1])
     guided = present(guided_schedule(condensed, budget, chain_guides(condensed, budget), lambda: False))
     check_schedule(guided, budget)
@@ -233,5 +233,5 @@ def dense() -> Graph:
 def test_what_is_no_chain_of_blocks_is_refused_and_has_no_guides():
     with pytest.raises(SolverError, match="'dense' is no chain of blocks"):
         solve(dense(), 9, "rotor")
-    assert chain_guides(Condensed.of(dense()), 9) == []
-    assert chain_guides(Condensed.of(linear(8)), 5, over=lambda: True) == []
+    assert chain_guides(CondensedGraph.of(dense()), 9) == []
+    assert chain_guides(CondensedGraph.of(linear(8)), 5, over=lambda: True) == []

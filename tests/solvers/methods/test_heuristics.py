@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given, settings
 
 from remat_explorer.checker import check_schedule, replay
-from remat_explorer.claims import Status
 from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers import checkpoint_all_peak, relax, solve
-from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.condensed import Condensed, largest_operation
+from remat_explorer.solvers.condensed_graph import CondensedGraph, largest_operation
 from remat_explorer.solvers.methods.dtr import HEURISTICS, THRASHING, Neighbours, schedule_of_trace, simulate
 from remat_explorer.solvers.methods.two_phase_rounding import (
     draw_samples,
@@ -24,6 +23,7 @@ from remat_explorer.solvers.methods.two_phase_rounding import (
     scatter,
     solve_linear_program,
 )
+from remat_explorer.solvers.solver_interface import Limits
 from tests.solvers.drawn_graphs import DRAWN, problems, training_graphs
 from tests.solvers.exhaustive import frontier_optimum
 from tests.solvers.helpers import present, simple_graph
@@ -37,7 +37,7 @@ DEGREES = np.array(
 def test_the_paper_s_rule_on_an_example_worked_by_hand():
     """One half is not above one half, so v0 leaves after stage 1. It is to be there in stage 4, so stage 3 computes it,
     (1c). Stage 3 reads v1, which it does not have, and computes it from that v0, (1b)."""
-    schedule = round_deterministically(Condensed.of(linear(2)), DEGREES)
+    schedule = round_deterministically(CondensedGraph.of(linear(2)), DEGREES)
     S = [[0, 0, 0, 0, 0], [1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 1, 0, 0], [1, 0, 0, 1, 0]]
     R = [[1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 1, 0, 0], [1, 1, 0, 1, 0], [0, 0, 0, 0, 1]]
     assert schedule.S.astype(int).tolist() == S
@@ -51,7 +51,7 @@ BUDGET = 6
 @pytest.fixture(scope="module")
 def relaxed():
     """The linear program of the chain with 8 layers, with the paper's allowance."""
-    return solve_linear_program(Condensed.of(linear(8)), reduced_budget(linear(8), BUDGET, 0.1), Limits())
+    return solve_linear_program(CondensedGraph.of(linear(8)), reduced_budget(linear(8), BUDGET, 0.1), Limits())
 
 
 def test_every_draw_is_a_correct_schedule_with_the_cost_and_the_peak_that_it_says(relaxed):
@@ -132,7 +132,7 @@ def test_scores_worked_by_hand(heuristic, expected):
     """v1, v2 and v3 (costs 2, 4, 8) are evicted, then v2 comes back. v0 (cost 1) leads to v1 alone, v4 (cost 16) comes
     from v3 alone; the class of evicted values, of v1 and v3 by then, is not split."""
     row = simple_graph([[], [0], [1], [2], [3], [4]], costs=(1, 2, 4, 8, 16, 32))
-    score = HEURISTICS[heuristic](Neighbours(Condensed.of(row)))
+    score = HEURISTICS[heuristic](Neighbours(CondensedGraph.of(row)))
     for v in (1, 2, 3):
         score.evicted(v)
     score.returned(2)
@@ -144,9 +144,9 @@ def test_scores_worked_by_hand(heuristic, expected):
 @given(problem=problems(training_graphs()))
 def test_runs_and_schedules_stay_within_the_budget_and_nothing_runs_twice_where_all_fits(heuristic, problem):
     graph, budget = problem
-    free = simulate(Condensed.of(graph), checkpoint_all_peak(graph), heuristic)  # nothing runs twice
+    free = simulate(CondensedGraph.of(graph), checkpoint_all_peak(graph), heuristic)  # nothing runs twice
     assert (free.status, free.evictions, free.runs) == ("done", 0, tuple((k,) for k in range(graph.n)))
-    trace = simulate(Condensed.of(graph), budget, heuristic)
+    trace = simulate(CondensedGraph.of(graph), budget, heuristic)
     if trace.status == "done":
         sequence = [(t, k, 1) for t, row in enumerate(trace.runs) for k in row]
         _, peak = replay(Plan.from_sequence(graph, sequence))
@@ -160,7 +160,7 @@ def test_runs_and_schedules_stay_within_the_budget_and_nothing_runs_twice_where_
 def test_a_run_that_repeats_operations_becomes_a_schedule_that_holds_the_same_and_costs_no_more(captured):
     graph = captured("gpt2")
     least, most = largest_operation(graph)[1], checkpoint_all_peak(graph)
-    condensed = Condensed.of(graph)
+    condensed = CondensedGraph.of(graph)
     trace = simulate(condensed, (least + most) // 2, "local")
     assert trace.status == "done"
     assert not trace.is_ascending
@@ -173,7 +173,7 @@ def test_a_run_that_repeats_operations_becomes_a_schedule_that_holds_the_same_an
 def test_a_run_out_of_memory_or_that_thrashes_ends_and_claims_nothing():
     chain = linear(16)
     for budget in (4, 6, 9):
-        trace = simulate(Condensed.of(chain), budget, "local")
+        trace = simulate(CondensedGraph.of(chain), budget, "local")
         assert sum(map(len, trace.runs)) <= THRASHING * chain.n + 1
     solution = solve(chain, 3, "dtr")
     assert (solution.status, solution.schedule) == (Status.UNKNOWN, None)
@@ -189,8 +189,8 @@ def test_a_residual_network_at_half_of_its_memory(heuristic, captured):
 
 def test_another_threshold_keeps_other_values():
     """Above 0.3, v0 stays in stage 2 and v1 to the end of its use; stage 3 has to compute v0 for stage 4."""
-    R = round_deterministically(Condensed.of(linear(2)), DEGREES, 0.3).R.astype(int)
+    R = round_deterministically(CondensedGraph.of(linear(2)), DEGREES, 0.3).R.astype(int)
     assert (R - np.eye(5, dtype=int)).nonzero() == (np.array([3]), np.array([0]))
     noisy = np.where(DEGREES == 0.5, 0.5 + 1e-9, DEGREES)  # a solver's tolerance decides nothing
-    one, other = (round_deterministically(Condensed.of(linear(2)), degrees).R for degrees in (noisy, DEGREES))
+    one, other = (round_deterministically(CondensedGraph.of(linear(2)), degrees).R for degrees in (noisy, DEGREES))
     assert (one == other).all()

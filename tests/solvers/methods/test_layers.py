@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from remat_explorer.checker import check_schedule
-from remat_explorer.claims import Status
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.graph.operator_words import is_product, is_random, words
@@ -17,16 +16,17 @@ from remat_explorer.instances import linear
 from remat_explorer.operation_details import Details
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers import checkpoint_all_peak, solve
-from remat_explorer.solvers.base import checkpoint_all
 from remat_explorer.solvers.methods.checkpoint_sequential import (
     checkpoint_sequential_candidates,
     single_value_stretches,
 )
+from remat_explorer.solvers.methods.hand_written_rules import attention_cores, attention_modules
 from remat_explorer.solvers.methods.regions import forward_operations, layers_of
 from remat_explorer.solvers.methods.simple_rules import knapsack
 from remat_explorer.solvers.methods.torchtitan import TwoLevels, greedy_choice
-from remat_explorer.solvers.methods.typed_rules import attention_cores, attention_modules
+from remat_explorer.solvers.solver_interface import checkpoint_all
 from tests.solvers.candidates import candidates_of
 from tests.solvers.helpers import simple_graph
 

@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 
 from remat_explorer.checker import check_schedule
-from remat_explorer.claims import Status
 from remat_explorer.errors import SolverError
 from remat_explorer.figures import memory_heatmap, memory_timeline, schedule_heatmap
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.schedule import Schedule
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers import checkpoint_all_peak, relax, solve
-from remat_explorer.solvers.base import INTERRUPTION, Incumbent, Limits, Progress
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.methods import moccasin
 from remat_explorer.solvers.methods.checkmate_ilp import LARGEST_UNPARTITIONED
 from remat_explorer.solvers.methods.moccasin import CpSatProcess, Outcome
 from remat_explorer.solvers.solution import Solution
+from remat_explorer.solvers.solver_interface import INTERRUPTION, Incumbent, Limits, Progress
 from tests.solvers.exhaustive import frontier_optimum, unpartitioned_optimum
 from tests.solvers.helpers import present, simple_graph
 from tests.solvers.random_graphs import overwriting_graph, random_graph
@@ -125,7 +125,7 @@ def solved(
     """The best schedule of the program, with what is proven of it."""
     limits = Limits(time_limit=60)
     found = Incumbent(limits, start)
-    return found, process.solve(Condensed.of(graph), budget, most_runs, limits, found)
+    return found, process.solve(CondensedGraph.of(graph), budget, most_runs, limits, found)
 
 
 def optimum(process: CpSatProcess, graph: Graph, budget: int) -> tuple[float, float]:

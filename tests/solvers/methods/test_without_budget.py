@@ -11,13 +11,13 @@ import pytest
 from hypothesis import strategies as st
 
 from remat_explorer.checker import check_schedule
-from remat_explorer.claims import Status
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.schedule import Schedule
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers import STRATEGIES, checkpoint_all_peak, solve
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.methods.chen import (
     articulation_split_points,
     chain_points,
@@ -230,7 +230,7 @@ def test_the_values_of_the_knob_cover_what_the_method_tries_by_itself(strategy):
 @drawn(st.tuples(training_graphs(), st.randoms(use_true_random=False)))
 def test_whatever_is_kept_the_schedule_is_correct_and_computes_nothing_that_could_be_left_out(drawn_pair):
     graph, random = drawn_pair
-    condensed = Condensed.of(graph)
+    condensed = CondensedGraph.of(graph)
     S = np.array([[random.random() < 0.5 for _ in range(condensed.groups)] for _ in range(graph.n)])
     S &= condensed.producer < np.arange(graph.n)[:, None]
     rows = np.array([[random.random() < 0.4 for _ in graph.values] for _ in range(graph.n)])

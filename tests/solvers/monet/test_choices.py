@@ -15,7 +15,6 @@ from remat_explorer.graph import Graph, Implementation, Operation, Value, operat
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import checkpoint_all, checkpoint_all_peak, solve
-from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.jobs.solve_job import SolveJob
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, Tables, allowed_codes
@@ -23,6 +22,7 @@ from remat_explorer.solvers.monet.joint_problem import JointProblem
 from remat_explorer.solvers.monet.relaxation_with_choices import RelaxationWithChoices
 from remat_explorer.solvers.monet.selections import default_selection, make_consistent, restricted_to
 from remat_explorer.solvers.monet.windows import switch_runs
+from remat_explorer.solvers.solver_interface import Limits
 from tests.solvers.helpers import present
 from tests.solvers.monet.choice_graphs import normalized_chain, random_graph
 from tests.thorough import thorough_but

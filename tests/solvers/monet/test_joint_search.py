@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from remat_explorer.claims import Status
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers import Sweep, checkpoint_all_peak, solve, sweep
-from remat_explorer.solvers.anytime.monet import JointSearch, improve_monet
-from remat_explorer.solvers.base import Answer, Limits, Progress
-from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.anytime_search.monet import JointSearch, improve_monet
+from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.methods.monet_paper import PaperProblem
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, Tables
@@ -25,6 +24,7 @@ from remat_explorer.solvers.monet.joint_problem import JointProblem
 from remat_explorer.solvers.monet.selections import default_selection, make_consistent, restricted_to, smallest
 from remat_explorer.solvers.monet.windows import WindowSearch, choices_near
 from remat_explorer.solvers.search.planner import plan_schedule
+from remat_explorer.solvers.solver_interface import Answer, Limits, Progress
 from remat_explorer.solvers.sweeps.sweep_points import SweepPoints
 from reproduction.p100 import p100_graph
 from tests.solvers.exhaustive import frontier_optimum
@@ -206,7 +206,7 @@ def test_checkmates_walks_come_first_so_choices_never_cost_more(residual, share)
     limits = Limits(20, threads=1, **stop)
     search = JointSearch(residual, budget, limits)
     search.run()
-    plain = plan_schedule(Condensed.of(default_selection(residual).graph), budget, 20)
+    plain = plan_schedule(CondensedGraph.of(default_selection(residual).graph), budget, 20)
     assert search.incumbent.cost <= present(plain).cost
     assert heard[0] == "planning with the default implementations"
 
@@ -274,7 +274,7 @@ GIB = 2**30
 def planned(graph: Graph, budget: int) -> Schedule | None:
     """A schedule of default implementations, or None."""
     selection = default_selection(graph)
-    plain = plan_schedule(Condensed.of(selection.graph), budget, 10)
+    plain = plan_schedule(CondensedGraph.of(selection.graph), budget, 10)
     return None if plain is None else selection.lift(plain)
 
 
@@ -306,7 +306,7 @@ def vgg16() -> CondensedChoices:
 def smallest_choice(vgg16) -> Schedule:
     """The choice that needs the least memory; it costs more than twice the optimum, 1.49129 s, as MONeT has it."""
     selection = restricted_to(vgg16.graph, make_consistent(vgg16.graph, smallest(Tables(vgg16))))
-    return selection.lift(present(plan_schedule(Condensed.of(selection.graph), BUDGET, 60)))
+    return selection.lift(present(plan_schedule(CondensedGraph.of(selection.graph), BUDGET, 60)))
 
 
 def test_choosing_again_finds_the_choice_that_goes_with_a_schedule(vgg16, smallest_choice):

@@ -18,7 +18,6 @@ from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.machine_code import entries
 from remat_explorer.solvers import SolveJob, max_batch, max_image, minimum_budget, solve
-from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.batches.batch_scaling import scale_batch
 from remat_explorer.solvers.jobs.solve_job import COMPILING as PATIENCE
 from remat_explorer.solvers.jobs.solve_job import GRACE, STARTING
@@ -26,6 +25,7 @@ from remat_explorer.solvers.jobs.worker_process import WorkerProcess
 from remat_explorer.solvers.registry import STRATEGIES
 from remat_explorer.solvers.search import compilation
 from remat_explorer.solvers.search.compilation import COMPILING, warm_up
+from remat_explorer.solvers.solver_interface import Progress
 from remat_explorer.solvers.sweeps.sweep_run import load_solver
 from tests.solvers.helpers import present
 

@@ -16,7 +16,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
 from remat_explorer.solvers import checkpoint_all_peak
-from remat_explorer.solvers.condensed import Condensed, largest_operation
+from remat_explorer.solvers.condensed_graph import CondensedGraph, largest_operation
 from remat_explorer.solvers.search import exact_search
 from remat_explorer.solvers.search.annealing import anneal, start
 from remat_explorer.solvers.search.compiled_state import BETTER, FlatGraph, FlipState
@@ -31,7 +31,7 @@ from tests.solvers.helpers import present, until
 @pytest.mark.parametrize("name", ["vgg16", "mobilenet_v1"])
 def test_captured_networks_get_a_schedule_at_every_budget_above_a_twentieth_of_the_range(name, captured):
     graph = captured(name)
-    condensed = Condensed.of(graph)
+    condensed = CondensedGraph.of(graph)
     low, high = int(condensed.operation_bytes.max()), checkpoint_all_peak(graph)
     last = float("inf")
     for share in (0.05, 0.2, 0.5, 0.9):
@@ -44,14 +44,14 @@ def test_captured_networks_get_a_schedule_at_every_budget_above_a_twentieth_of_t
     assert present(plan_schedule(condensed, high)).recomputations == 0
 
 
-def loaded(condensed: Condensed, R: np.ndarray) -> tuple[FlatGraph, FlipState]:
+def loaded(condensed: CondensedGraph, R: np.ndarray) -> tuple[FlatGraph, FlipState]:
     flat, state = FlatGraph.of(condensed), FlipState.empty(condensed.n, condensed.groups)
     stage, operation = np.nonzero(np.tril(R, -1))
     start(flat, state, stage * condensed.n + operation)
     return flat, state
 
 
-def assert_accounts_agree(condensed: Condensed, state: FlipState) -> None:
+def assert_accounts_agree(condensed: CondensedGraph, state: FlipState) -> None:
     schedule = condensed.schedule(state.runs.T)
     assert np.array_equal(schedule.R, state.runs.T), "a recomputation that nobody reads was left"
     assert np.array_equal(schedule.S[:, condensed.member], state.kept[:, :-1].T)
@@ -65,8 +65,8 @@ def test_a_schedule_takes_memory_by_its_ones_and_not_by_n_times_n():
     def taken() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
-    loaded(Condensed.of(linear(2)), np.eye(5))  # what is compiled or read once
-    condensed, before = Condensed.of(linear(2000)), taken()
+    loaded(CondensedGraph.of(linear(2)), np.eye(5))  # what is compiled or read once
+    condensed, before = CondensedGraph.of(linear(2000)), taken()
     flat, state = FlatGraph.of(condensed), FlipState.empty(condensed.n, condensed.groups)
     start(flat, state, np.zeros(0, dtype=np.int64))
     assert taken() - before < 0.25 * sum(array.nbytes for array in state)  # with pages of 2 MiB it is a third
@@ -75,7 +75,7 @@ def test_a_schedule_takes_memory_by_its_ones_and_not_by_n_times_n():
 @pytest.mark.parametrize("seed", range(6))
 def test_peak_and_cost_are_those_of_the_plan_before_and_after_thousands_of_flips(seed, random_graph, overwriting_graph):
     graph = (random_graph if seed % 2 else overwriting_graph)(seed, layers=6)
-    condensed = Condensed.of(graph)
+    condensed = CondensedGraph.of(graph)
     R = np.tril(np.random.default_rng(seed).random((graph.n, graph.n)) < 0.3)
     assert_accounts_agree(condensed, loaded(condensed, R)[1])
     n, low = condensed.n, int(condensed.operation_bytes.max())
@@ -95,7 +95,7 @@ def test_optima_of_linear_chains_are_found_from_nothing(reference):
     attained = []
     for entry in reference("optimal_linear.json"):
         graph = linear(entry["n"] // 2)
-        search = LocalSearch(Condensed.of(graph), entry["budget"])
+        search = LocalSearch(CondensedGraph.of(graph), entry["budget"])
         found = present(search.run(20_000))
         assert check_schedule(found, entry["budget"]).cost >= entry["optimum"]
         attained.append(found.cost == entry["optimum"])
@@ -104,7 +104,7 @@ def test_optima_of_linear_chains_are_found_from_nothing(reference):
 
 def test_the_proven_optimum_of_unet_at_a_twentieth_of_the_range_is_found(captured):
     """1.26781 was proven by a bound that shares nothing with this search."""
-    condensed = Condensed.of(captured("unet"))
+    condensed = CondensedGraph.of(captured("unet"))
     low, high = int(condensed.operation_bytes.max()), checkpoint_all_peak(condensed.graph)
     budget = int(low + 0.05 * (high - low))
     search = LocalSearch(condensed, budget)
@@ -113,7 +113,7 @@ def test_the_proven_optimum_of_unet_at_a_twentieth_of_the_range_is_found(capture
 
 
 def test_a_run_in_pieces_gives_the_same_as_a_run_at_once(random_graph):
-    condensed = Condensed.of(random_graph(3, layers=10))
+    condensed = CondensedGraph.of(random_graph(3, layers=10))
     budget = int(condensed.operation_bytes.max()) + 3
     whole, pieces = LocalSearch(condensed, budget, seed=5), LocalSearch(condensed, budget, seed=5)
     at_once = whole.run(30_000)
@@ -124,7 +124,7 @@ def test_a_run_in_pieces_gives_the_same_as_a_run_at_once(random_graph):
 
 
 def test_stop_ends_a_search_in_another_thread_and_it_can_go_on(captured):
-    condensed = Condensed.of(captured("unet"))
+    condensed = CondensedGraph.of(captured("unet"))
     search = LocalSearch(condensed, int(condensed.operation_bytes.max() * 1.2))
     assert search.run(1000, over=lambda: True) is None
     assert search.iterations == 0  # it is asked before any work
@@ -141,7 +141,7 @@ def test_stop_ends_a_search_in_another_thread_and_it_can_go_on(captured):
 
 def checked(graph: Graph, budget: int, limit: float = math.inf, work: int = 1_000_000) -> Exact:
     """What the exact search finds, its schedule within the budget by the checker's account."""
-    found = search_exactly(Condensed.of(graph), budget, limit, work)
+    found = search_exactly(CondensedGraph.of(graph), budget, limit, work)
     if found.schedule is not None:
         assert check_schedule(found.schedule, budget).cost == pytest.approx(found.schedule.cost)
         assert found.schedule.is_frontier_advancing
@@ -189,7 +189,7 @@ def test_the_bound_is_never_above_the_optimum_however_little_work_is_allowed(see
     graph = overwriting_graph(seed, layers=4)
     low, high = largest_operation(graph)[1], checkpoint_all_peak(graph)
     budget = low + (high - low) * seed // 5
-    condensed = Condensed.of(graph)
+    condensed = CondensedGraph.of(graph)
     best = search_exactly(condensed, budget)
     assert best.proven
     optimum = best.bound
@@ -207,14 +207,14 @@ def test_the_bound_is_never_above_the_optimum_however_little_work_is_allowed(see
 def test_more_groups_than_a_word_has_bits_are_searched():
     chain = linear(40)
     peak = checkpoint_all_peak(chain)
-    assert Condensed.of(chain).groups > 64
+    assert CondensedGraph.of(chain).groups > 64
     assert_optimum(chain, peak, chain.total_cost)
     found = checked(chain, peak - 1, limit=chain.total_cost + 1.5)
     assert (present(found.schedule).cost, found.proven) == (chain.total_cost + 1, True)
 
 
 def test_a_search_in_slices_finds_what_it_finds_at_once_and_ends_where_the_time_is_up(monkeypatch):
-    condensed, budget = Condensed.of(linear(24)), 7
+    condensed, budget = CondensedGraph.of(linear(24)), 7
     at_once = search_exactly(condensed, budget, work=30_000)
     asked: list[int] = []
 
@@ -236,6 +236,6 @@ def test_a_search_in_slices_finds_what_it_finds_at_once_and_ends_where_the_time_
 
 def test_a_limit_at_the_optimum_is_confirmed_and_one_above_it_undercut():
     chain = linear(8)
-    assert search_exactly(Condensed.of(chain), 4, limit=26) == Exact(None, 26, True)
+    assert search_exactly(CondensedGraph.of(chain), 4, limit=26) == Exact(None, 26, True)
     found = checked(chain, 4, limit=26.5)
     assert (present(found.schedule).cost, found.bound, found.proven) == (26, 26, True)

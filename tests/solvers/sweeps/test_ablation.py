@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.claims import Status
 from remat_explorer.errors import SolutionError, SolverError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers import Ablation, ablation, checkpoint_all_peak
 from remat_explorer.solvers.ablation import ablation_run
 from remat_explorer.solvers.monet.condensed_choices import allowed_codes

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from remat_explorer.checker import check_schedule
-from remat_explorer.claims import Status
 from remat_explorer.errors import QuantityError, SolutionError, SolverError
 from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers import Frontier, checkpoint_all, checkpoint_all_peak, solve, sweep
 from remat_explorer.solvers.solution import Solution, pack_runs, unpack_runs
 from remat_explorer.solvers.sweeps import own_points

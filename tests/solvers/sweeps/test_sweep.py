@@ -14,19 +14,19 @@ import numpy as np
 import pytest
 
 from remat_explorer.checker import check_schedule
-from remat_explorer.claims import Status
 from remat_explorer.errors import QuantityError, SolverError, UnknownNameError
 from remat_explorer.graph import Graph, Implementation, Operation, Value
 from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
+from remat_explorer.solution_summary import Status
 from remat_explorer.solvers import Sweep, checkpoint_all, checkpoint_all_peak, minimum_budget, solve, sweep
-from remat_explorer.solvers.anytime.optimal import improve_optimal
-from remat_explorer.solvers.anytime.sweep_search import BudgetSearch, MomentsAtBudgets, solve_together
-from remat_explorer.solvers.base import Answer, Limits
+from remat_explorer.solvers.anytime_search.optimal import improve_optimal
+from remat_explorer.solvers.anytime_search.sweep_search import BudgetSearch, MomentsAtBudgets, solve_together
 from remat_explorer.solvers.bounds.few_moments import MomentsProblem, few_moments_bound
-from remat_explorer.solvers.condensed import Condensed, largest_operation
+from remat_explorer.solvers.condensed_graph import CondensedGraph, largest_operation
 from remat_explorer.solvers.jobs.worker_process import Processes
 from remat_explorer.solvers.milp import Milp
+from remat_explorer.solvers.solver_interface import Answer, Limits
 from remat_explorer.solvers.sweeps import sweep_run
 from remat_explorer.solvers.sweeps.sweep_run import answer_request
 from tests.solvers.helpers import present
@@ -323,7 +323,7 @@ def test_leaving_the_loop_ends_the_workers(captured):
 @pytest.mark.parametrize("solver", ["highs", "cbc"])
 def test_one_program_with_other_right_hand_sides_equals_a_program_for_each_budget(solver, captured):
     graph = captured("unet")
-    condensed, least = Condensed.of(graph), largest_operation(graph)[1]
+    condensed, least = CondensedGraph.of(graph), largest_operation(graph)[1]
     budgets = [int(budget) for budget in np.linspace(least, checkpoint_all_peak(graph), 6)[1:]]
     moments = few_moments_bound(condensed, budgets[0], Limits(60, solver)).moments
     shared = MomentsAtBudgets(condensed, budgets[0], moments, Limits(60, solver))
@@ -346,7 +346,7 @@ def test_a_start_serves_where_it_fits_even_without_time_for_anything_else():
 def test_the_local_search_finds_its_way_back_from_beyond_the_budget(captured):
     graph = captured("unet")
     budget = int(0.6 * Plan.of(checkpoint_all(graph)).peak)
-    condensed, limits = Condensed.of(graph), Limits(60.0)
+    condensed, limits = CondensedGraph.of(graph), Limits(60.0)
     search = BudgetSearch(condensed, budget, few_moments_bound(condensed, budget, limits), limits, 1.0)
     search.beyond = checkpoint_all(graph)
     for _ in range(3):  # walks, guided walks, and the first cooling

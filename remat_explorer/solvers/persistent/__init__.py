@@ -1,4 +1,0 @@
-"""Persistent checkpointing of a chain of blocks: a dynamic program over which block saves what.
-
-`block_chain` finds the blocks, `persistent_program` (`cheapest_persistent`) has the program, `table` its compiled loop.
-"""
