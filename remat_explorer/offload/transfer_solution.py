@@ -155,6 +155,7 @@ class TransferSolution:
         Raises:
             SolutionError: if the file cannot be read, or is damaged.
         """
+        require_arguments(TransferSolution.options_in, locals())
         document = read_json(path, SolutionError)
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             return None

@@ -238,7 +238,7 @@ def public_calls(explorer: Any) -> dict[str, Any]:
     calls = {"models.load": rx.models.load, "models.published_size": rx.models.published_size}
     objects = (CHAIN, KEPT, SCHEDULE, FRONTIER, rx.Plan.of(SCHEDULE))
     made = {type(one).__name__: one for one in objects}
-    for name in {*rx.__all__} - {"models"}:
+    for name in {*rx.__all__} - {"models", "errors"}:
         public = getattr(rx, name)
         if not isinstance(public, type) or name in ("Graph", "Plan", "Schedule", "Solution"):
             calls[name] = public

@@ -52,7 +52,7 @@ SHORTER = {
     "solve unet": "solve residual_net",
     "capture gpt2": "capture mlp --batch 4",
     "residual_net --batch 32": "residual_net --batch 4",
-    " --time-limit 20": " --time-limit 1",
+    " --time-limit 20": " --time-limit 10",
     "checkmate-figure-6 -o": "checkmate-appendix-a -o",
     "residual_net --implementations exact": "chain --implementations exact",
     "fit llama3_8b": "fit llama3_8b --layers 1 --sequence 64 --time-limit 1",
