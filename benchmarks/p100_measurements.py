@@ -20,8 +20,7 @@ from torch.fx import Node
 
 import remat_explorer as rx
 from remat_explorer.capture import Program, trace
-from remat_explorer.capture.convolution_arguments import ConvolutionArguments, is_backward, wanted_gradients
-from remat_explorer.capture.predicted_costs import Work, works_of
+from remat_explorer.capture.predicted_costs import ConvolutionArguments, Work, is_backward, wanted_gradients, works_of
 from remat_explorer.errors import RematError
 
 aten = torch.ops.aten

@@ -16,13 +16,17 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from remat_explorer.capture.captured_program import Result
-from remat_explorer.capture.convolution_arguments import ConvolutionArguments, wanted_gradients
 from remat_explorer.capture.devices import Device
 from remat_explorer.capture.graph_rewrites import is_random
 from remat_explorer.capture.in_place import takeover_of
 from remat_explorer.capture.in_place_layouts import written_in_layout
 from remat_explorer.capture.operation_calls import overwritten_by, reads_of, writes_of
-from remat_explorer.capture.predicted_costs import predicted_cost, predicted_time
+from remat_explorer.capture.predicted_costs import (
+    ConvolutionArguments,
+    predicted_cost,
+    predicted_time,
+    wanted_gradients,
+)
 from remat_explorer.capture.storages import OperationDraft, Readers, StorageDraft, Storages
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.graph import Graph, Implementation, Operation, Value

@@ -35,6 +35,7 @@ from remat_explorer.capture.input_assumptions import Assumption, Content, Evalua
 from remat_explorer.capture.propagation import record_calls
 from remat_explorer.capture.sharding import is_sharded, whole_like
 from remat_explorer.capture.source_locations import ModulePaths, SourceLines, file_name
+from remat_explorer.capture.system_questions import SystemQuestions
 from remat_explorer.capture.trace_checks import RandomSourceCheck, RepeatedPassCheck, TensorLeakCheck, ThreadCheck
 from remat_explorer.capture.trace_errors import explain_error
 from remat_explorer.capture.training_step import TrainingStep, substitute_tensors, unwrap
@@ -81,7 +82,8 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
     if target is not None:
         step.surroundings = as_on_cuda
     devices = sorted({t.device.index or 0 for t in step.parameters() if t.device.type == "cuda"})
-    paths, lines, passes = ModulePaths(step.model), SourceLines(), RepeatedPassCheck()
+    paths, lines, questions = ModulePaths(step.model), SourceLines(), SystemQuestions()
+    passes = RepeatedPassCheck(questions)
 
     def where(number: int | None) -> tuple[tuple[Any, str], bool]:
         number = None if step.is_in_forward else number
@@ -124,7 +126,8 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
             if not any(_is_empty(tensor) for tensor in (*step.model.parameters(), *tensors)):
                 warnings.warn(_exported_in_words(step.model, explained), stacklevel=2)
     leaks.require_none_alive(step.model, step.changes, _in_words)
-    passes.warn_of_files()
+    questions.warn()
+    step.variables += questions.answers()
     tracker.stop()
     fix_sizes(graph)
     if target is None:

@@ -13,7 +13,7 @@ import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch.fx import Node
@@ -22,16 +22,13 @@ from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
 from remat_explorer.capture.captured_program import CapturedImplementation
-from remat_explorer.capture.convolution_arguments import (
-    ConvolutionArguments,
-    Part,
-    is_backward,
-    wanted_gradients,
-)
 from remat_explorer.capture.devices import Device
 from remat_explorer.capture.storages import OperationDraft, Storages
 
 aten = torch.ops.aten
+Part = Literal["forward", "input", "weight"]  # the result, or a gradient; that of the bias comes with the weight's
+Sizes = Sequence[int]
+Gradients = tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]  # of input, weight and bias
 SHAPE_ONLY: dict[Any, int] = {  # arguments of which a kernel needs the shape and no entry, by position
     aten.max_pool2d_with_indices_backward: 1,
     aten.avg_pool2d_backward: 1,
@@ -64,6 +61,60 @@ TILE = 64  # rows of a matrix product that a block of threads computes at once, 
 SLICE = 8  # multiplications for each entry that it does before it loads the next factors
 WINOGRAD_LAUNCHES = 4  # source, filters, products, result
 WINOGRAD_IMAGES = 16  # images that Winograd's algorithm with stored transforms takes at once
+
+
+class ConvolutionArguments(NamedTuple):
+    """The arguments of a convolution, in aten's order; sizes have an entry for each dimension of space."""
+
+    stride: Sizes
+    padding: Sizes
+    dilation: Sizes
+    transposed: bool
+    output_padding: Sizes
+    groups: int
+
+    @staticmethod
+    def of(call: Node) -> ConvolutionArguments:
+        """Those of a call of `aten.convolution` or `aten.convolution_backward`, whose lists have no defaults."""
+        first = 4 if is_backward(call) else 3
+        return ConvolutionArguments(*call.args[first : first + 6])  # type: ignore[arg-type]
+
+    def convolution(self, source: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        """`aten.convolution` with these arguments."""
+        return aten.convolution.default(source, weight, bias, *self)
+
+    def backward(
+        self,
+        gradient: torch.Tensor,
+        source: torch.Tensor,
+        weight: torch.Tensor,
+        bias_sizes: Sizes | None,
+        mask: Sequence[bool],
+    ) -> Gradients:
+        """`aten.convolution_backward` with these arguments; ``mask`` is for the gradients of input, weight and bias."""
+        return aten.convolution_backward.default(gradient, source, weight, bias_sizes, *self, list(mask))
+
+
+def is_backward(call: Node) -> bool:
+    """Whether a call is one of `aten.convolution_backward`."""
+    return getattr(call.target, "overloadpacket", None) is aten.convolution_backward
+
+
+def wanted_gradients(call: Node) -> tuple[bool, bool, bool]:
+    """Which gradients a call of `aten.convolution_backward` gives: of input, weight and bias."""
+    mask: Any = call.args[10]
+    to_input, to_weight, to_bias = mask
+    return to_input, to_weight, to_bias
+
+
+def part_of(call: Node) -> Part | None:
+    """Which part of a convolution a call is, or None where the gradients of input and weight come in one."""
+    if not is_backward(call):
+        return "forward"
+    to_input, to_weight, to_bias = wanted_gradients(call)
+    if to_input:
+        return None if to_weight or to_bias else "input"
+    return "weight"
 
 
 def predicted_time(calls: Iterable[Node], fakes: Mapping[Node, Any], device: Device) -> float:

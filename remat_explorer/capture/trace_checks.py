@@ -1,22 +1,19 @@
 """What forward does anew in each step and a plan would not; checks are entered around a trace, and refuse afterwards.
 
 `RandomSourceCheck`: random numbers of Python and NumPy, and seeds. `RepeatedPassCheck`: clocks, iterators, counters,
-files. `ThreadCheck`: threads. `TensorLeakCheck`: tensors that stay alive in objects outside of the model.
+and settings. `ThreadCheck`: threads. `TensorLeakCheck`: tensors that stay alive in objects outside of the model.
 """
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import functools
 import gc
-import io
 import random
 import sys
 import threading
 import time
 import types
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -34,6 +31,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from remat_explorer.capture.attributes import Changes
 from remat_explorer.capture.snapshots import LONG, PLAIN, Snapshot, TensorSnapshot
 from remat_explorer.capture.source_locations import file_name, place_of
+from remat_explorer.capture.system_questions import SystemQuestions
 from remat_explorer.errors import CaptureError
 
 _SEEDING = [
@@ -178,13 +176,14 @@ class RepeatedPassCheck(TorchFunctionMode):
 
     All passes of one trace begin with the same attributes and variables. So what differs was read elsewhere: from a
     clock, an iterator, a generator of random numbers that the model holds, or a counter that no name leads to. Clocks
-    of `time` that forward asks are a day ahead in each further pass, so that what waits for them shows.
+    of `time` that forward asks are a day ahead in each further pass, so that what waits for them shows. In the first
+    one ``questions`` notes what else forward asks for. Settings of PyTorch that a pass leaves changed are put back.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, questions: SystemQuestions) -> None:
         super().__init__()
-        self._passes = 0
-        self._opened: dict[tuple[str, str], None] = {}  # files by the last pass, and where
+        self._passes, self._questions = 0, questions
+        self._anomaly = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()  # which a trace switches on
         self._first: list[Any] | None = None
         self._calls: list[Any] = []
         self._refusal: CaptureError | None = None
@@ -195,25 +194,37 @@ class RepeatedPassCheck(TorchFunctionMode):
         return self._refusal is not None
 
     def __enter__(self) -> RepeatedPassCheck:
-        self._calls, self._opened = [], {}
+        self._calls = []
         with ExitStack() as stack:
+            stack.enter_context(torch.autograd.set_detect_anomaly(*self._anomaly))
             for name in _CLOCKS:
                 ahead = _LATER * self._passes * (1_000_000_000 if name.endswith("_ns") else 1)
                 stack.enter_context(mock.patch.object(time, name, _ahead(getattr(time, name), ahead)))
-            for place in (builtins, io):
-                stack.enter_context(mock.patch.object(place, "open", self._noted(place.open)))
+            if not self._passes:
+                stack.enter_context(self._questions)
             self._patches = stack.pop_all()
         self._passes += 1
-        self._seed, self._settings = (torch.initial_seed(), RandomSourceCheck.elsewhere), _kernel_settings()
+        self._seed = torch.initial_seed(), RandomSourceCheck.elsewhere
+        self._kernels, self._settings = _kernel_settings(), _settings()
         return super().__enter__()
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         super().__exit__(kind, error, trace)
         self._patches.close()
+        changed = [(name, value) for name, value in _settings().items() if value != self._settings[name]]
+        for name, _ in changed:
+            _SETTINGS[name][1](self._settings[name])
         if error is not None:
             return
         if self._refusal is not None:  # forward has caught it
             raise self._refusal
+        self._questions.refuse()
+        for name, value in changed:
+            raise CaptureError(
+                f"forward leaves {name} at {value}, which holds for everything after it, but not where a plan runs in "
+                "its place. Set it before the step"
+            )
+        self._require_kernels()
         if torch.initial_seed() != self._seed[0] and RandomSourceCheck.elsewhere == self._seed[1]:
             raise CaptureError(f"the model {_SEEDS.format('by torch.default_generator')}")
         if self._first is None:
@@ -222,27 +233,13 @@ class RepeatedPassCheck(TorchFunctionMode):
             self._refusal = _differs(self._first[len(self._calls)], None)
             raise self._refusal
 
-    def _noted(self, opens: Callable[..., Any]) -> Callable[..., Any]:
-        """What opens files, and notes which, where forward does."""
-        own = threading.get_ident()
-
-        @functools.wraps(opens)
-        def call(file: Any, *args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() == own and (place := place_of(sys._getframe(1))):
-                self._opened[str(file), f"{file_name(place[0])}:{place[1]}"] = None
-            return opens(file, *args, **kwargs)
-
-        return call
-
-    def warn_of_files(self) -> None:
-        """Warn of the first file that forward opens in each pass."""
-        for file, place in self._opened:
-            warnings.warn(
-                f"at {place}, forward opens the file {file!r}. A plan does not run forward: in its steps nothing is "
-                "written there, and what was read now stays. Open files outside of forward",
-                stacklevel=2,
-            )
-            return
+    def _require_kernels(self) -> None:
+        for name, value in _kernel_settings().items():
+            if value != self._kernels[name]:
+                raise CaptureError(
+                    f"forward sets {name} to {value} for a part of it, which chooses other kernels there when the "
+                    "model runs, but not when its plan does. Set it around the call of the model, or before"
+                )
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -253,12 +250,7 @@ class RepeatedPassCheck(TorchFunctionMode):
                 "computed from parameters where they change, after each step of the optimizer"
             )
         name = getattr(func, "__name__", "")
-        if (settings := _kernel_settings()) != self._settings:
-            changed = next(one for one, value in settings.items() if self._settings[one] != value)
-            raise CaptureError(
-                f"forward sets {changed} to {settings[changed]} for a part of it, which chooses other kernels there "
-                "when the model runs, but not when its plan does. Set it around the call of the model, or before"
-            )
+        self._require_kernels()
         if name in _DIVISIONS and args[0].dtype is torch.complex64:
             raise CaptureError(
                 "forward divides a complex64 tensor in place, which PyTorch rounds otherwise than the division that a "
@@ -273,7 +265,7 @@ class RepeatedPassCheck(TorchFunctionMode):
             if first != call:
                 self._refusal = _differs(first, call)
                 raise self._refusal
-        return func(*args, **(kwargs or {}))
+        return self._questions.unwatched(func, args, kwargs or {})
 
 
 def _kernel_settings() -> dict[str, Any]:
@@ -284,6 +276,8 @@ def _kernel_settings() -> dict[str, Any]:
         "torch.backends.mkldnn.matmul.fp32_precision": backends.mkldnn.matmul.fp32_precision,
         "torch.backends.mkldnn.conv.fp32_precision": backends.mkldnn.conv.fp32_precision,
         "torch.are_deterministic_algorithms_enabled()": torch.are_deterministic_algorithms_enabled(),
+        "torch.set_num_threads": torch.get_num_threads(),
+        "torch.set_flush_denormal": _flushes(),
     }
     if torch.cuda.is_available():
         settings |= {
@@ -292,6 +286,24 @@ def _kernel_settings() -> dict[str, Any]:
             "torch.backends.cuda.matmul.fp32_precision": backends.cuda.matmul.fp32_precision,
         }
     return settings
+
+
+def _flushes(least: float = sys.float_info.min) -> bool:
+    """Whether numbers below the least normal one become 0, in this thread."""
+    return least / 2 == 0
+
+
+_SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {  # how each is read, and set
+    "torch.set_default_dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "torch.set_default_device": (torch.get_default_device, torch.set_default_device),
+    "torch.set_grad_enabled": (torch.is_grad_enabled, torch.set_grad_enabled),
+    "torch.set_num_threads": (torch.get_num_threads, torch.set_num_threads),
+    "torch.set_flush_denormal": (_flushes, torch.set_flush_denormal),
+}
+
+
+def _settings() -> dict[str, Any]:
+    return {name: read() for name, (read, _) in _SETTINGS.items()}
 
 
 def _ahead(clock: Callable[[], Any], seconds: int) -> Callable[[], Any]:

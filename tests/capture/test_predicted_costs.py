@@ -14,9 +14,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import remat_explorer as rx
 from remat_explorer.capture import trace
-from remat_explorer.capture.convolution_arguments import Part
 from remat_explorer.capture.devices import DEVICES, GPUS, find_device
-from remat_explorer.capture.predicted_costs import Convolution, Type, Work, bytes_moved, flops, roofline, works_of
+from remat_explorer.capture.predicted_costs import Convolution, Part, Type, Work, bytes_moved, flops, roofline, works_of
 from remat_explorer.capture.predicted_costs import kernel_time as seconds_of
 from remat_explorer.errors import UnknownNameError
 

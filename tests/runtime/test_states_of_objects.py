@@ -138,15 +138,6 @@ def test_a_thread_that_computes_is_refused_with_its_line_and_one_that_does_not_i
     assert torch.equal(planned(model)(data), model(data))
 
 
-def test_a_file_that_forward_opens_in_each_pass_is_warned_of(tmp_path):
-    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
-        return self.layer(x) * float((tmp_path / "scale").read_text())
-
-    (tmp_path / "scale").write_text("2")
-    with pytest.warns(UserWarning, match=r"forward opens the file .*scale'. A plan does not run forward"):
-        planned(Made(forward, layer=linear()))
-
-
 def forked(self: Any, x: torch.Tensor) -> torch.Tensor:
     with torch.random.fork_rng():
         y = nn.functional.dropout(self.layer(x))

@@ -20,15 +20,15 @@ import torch
 from torch.fx import Node
 
 from remat_explorer.capture.captured_program import CapturedImplementation, step
-from remat_explorer.capture.convolution_arguments import (
+from remat_explorer.capture.implementations.call_site import Site, equal_on_cpu, picks, reordered, reordered_products
+from remat_explorer.capture.implementations.chunks import chunks
+from remat_explorer.capture.predicted_costs import (
     ConvolutionArguments,
     Gradients,
     Sizes,
     is_backward,
     part_of,
 )
-from remat_explorer.capture.implementations.call_site import Site, equal_on_cpu, picks, reordered, reordered_products
-from remat_explorer.capture.implementations.chunks import chunks
 
 SAMPLES = (1, 2, 4, 8)  # in a chunk
 WEIGHT = 10.0  # tolerance of weight gradients, relative to that of results: more is added up

@@ -22,15 +22,15 @@ import torch
 
 from remat_explorer.cache_folder import cache_folder, entry_path
 from remat_explorer.capture.captured_program import CapturedImplementation, step
-from remat_explorer.capture.convolution_arguments import (
+from remat_explorer.capture.implementations.call_site import Site, picks, reordered_products
+from remat_explorer.capture.model_placement import is_out_of_memory
+from remat_explorer.capture.predicted_costs import (
     ConvolutionArguments,
     Part,
     Sizes,
     part_of,
     wanted_gradients,
 )
-from remat_explorer.capture.implementations.call_site import Site, picks, reordered_products
-from remat_explorer.capture.model_placement import is_out_of_memory
 from remat_explorer.capture.stopwatch import laps_on
 from remat_explorer.documents import quote, read_json, require_format, require_keys, write_json
 from remat_explorer.errors import ExecutionError, RematError

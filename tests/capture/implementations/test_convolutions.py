@@ -15,11 +15,11 @@ from torch import nn
 import remat_explorer as rx
 from remat_explorer.cache_folder import entry_path
 from remat_explorer.capture import trace
-from remat_explorer.capture.convolution_arguments import ConvolutionArguments
 from remat_explorer.capture.implementations import convolutions, cudnn_plans
 from remat_explorer.capture.implementations.cudnn_plans import ExecutionPlan, best_of
 from remat_explorer.capture.memory_meter import CpuMeter
 from remat_explorer.capture.model_placement import exact_kernels
+from remat_explorer.capture.predicted_costs import ConvolutionArguments
 from remat_explorer.capture.training_step import TrainingStep
 from remat_explorer.errors import ExecutionError
 from remat_explorer.graph import Graph, Operation

@@ -16,7 +16,6 @@ import pytest
 import torch
 from torch.nn import functional
 
-from remat_explorer.capture.convolution_arguments import ConvolutionArguments
 from remat_explorer.capture.implementations import (
     attention_kernels,
     convolutions,
@@ -28,6 +27,7 @@ from remat_explorer.capture.implementations import (
 )
 from remat_explorer.capture.implementations.call_site import reordered
 from remat_explorer.capture.implementations.chunks import CHUNK
+from remat_explorer.capture.predicted_costs import ConvolutionArguments
 from remat_explorer.errors import ExecutionError
 from tests.capture.implementations.numerics import FORMATS, LAST, random, relative, same_bits, workspace
 
