@@ -193,16 +193,16 @@ function aroundCells(context, panel, part, palette, box, inside) {
 }
 
 // The row of a stage and the column of a value, outlined.
-function band(context, panel, part, box, stage, value, colour, style) {
+function band(context, panel, part, box, stage, value, { ofStage, ofValue, width: lineWidth, dash }) {
   const [rows, row, column] = [part.rows.length, part.rowOf(stage), panel.at(panel.idOf(value))];
-  context.strokeStyle = colour;
-  context.lineWidth = style.width;
-  context.setLineDash(style.dash);
+  Object.assign(context, { strokeStyle: ofStage, lineWidth });
+  context.setLineDash(dash);
   if (row >= 0) {
     const height = Math.max(box.height / rows, 3);
     const middle = box.top + ((row + 0.5) * box.height) / rows;
     context.strokeRect(box.left, middle - height / 2, box.width, height);
   }
+  context.strokeStyle = ofValue;
   if (column >= 0) {
     const width = Math.max(box.width / panel.ids.length, 3);
     const middle = box.left + ((column + 0.5) * box.width) / panel.ids.length;
@@ -293,8 +293,8 @@ function brushed(panel, from, to) {
 
 // The elements of the widget, and the theme of the page that they stand in.
 const TITLES = {
-  R: ["R", "computed in the stage", "What each stage computes (rows are stages, columns operations)."],
-  S: ["S", "kept into the stage", "The values that are kept in memory from one stage into the next (columns are values)."],
+  R: ["R", "what each stage runs", "What each stage computes (rows are stages, columns operations)."],
+  S: ["S", "what is kept between stages", "The values that are kept in memory from one stage into the next (columns are values)."],
   U: ["U", "memory, predicted", "The predicted memory in use while each operation of a stage runs."],
 };
 const KEYS =
@@ -332,12 +332,13 @@ function build() {
     const frame = element("div", "remat-canvas");
     const [cells, overlay] = [document.createElement("canvas"), document.createElement("canvas")];
     const labels = element("div", "remat-folds");
-    frame.append(cells, overlay, labels);
+    const words = element("div", "remat-words"); // where the cells are empty: a stage has no operation of a later one
+    frame.append(cells, overlay, labels, words);
     const legend = element("div", "remat-legend");
     figure.append(caption, frame, legend);
     root.append(figure);
     if (name === "U") caption.append(zoomButtons(buttons));
-    return { name, title, cells, overlay, frame, labels, legend, picked, subtitle };
+    return { name, title, cells, overlay, frame, labels, words, legend, picked, subtitle };
   });
   const [tip, live] = [element("div", "remat-tip"), element("div", "remat-live")];
   live.setAttribute("role", "status");
@@ -395,12 +396,12 @@ function ownLegend(name, palette, model, compared) {
   return `<span>${ends[0]} ${bar} ${ends[1]}</span>${near}${over}`;
 }
 
-// What colours mean, said in the heading: each word is underlined with its own.
+// What colours mean, where there is no legend: each word is underlined with its own.
 function colourWords(name, palette, compared, sends) {
-  const word = (text, colour) => Object.assign(element("u", "", text), { style: `--mark: ${colour}` });
-  if (compared) return [word("only here", palette.only_first), " ", word("only there", palette.only_second), " ", word("both", palette.both)];
-  if (name === "R") return [sends ? "" : "runs ", word("forward", palette.forward), " ", word("backward", palette.backward), " ", word("again", palette.recompute), ...(sends ? [" ", word("sent", palette.sent)] : [])];
-  return name === "S" ? [word("kept", palette.kept), ...(sends ? [" or ", word("on the host", palette.sent)] : [" from stage to stage"])] : [];
+  const word = (text, colour) => Object.assign(element("u", "", text), { style: `--mark: ${palette[colour]}` });
+  if (compared) return [word("only here", "only_first"), word("only there", "only_second"), word("both", "both")];
+  const words = name === "R" ? [word("forward", "forward"), word("backward", "backward"), word("again", "recompute")] : [word("kept", "kept")];
+  return sends ? [...words, word(name === "R" ? "sent" : "on the host", "sent")] : words;
 }
 
 function luminance(colour) {

@@ -1,5 +1,5 @@
 // The trade-off curve, drawn on a canvas under a slider: what is proven, the best known, the points, and the budget.
-const EDGE = { left: 44, right: 12, top: 9, bottom: 17 }; // pixels around the curve
+const EDGE = { left: 44, right: 12, top: 9, bottom: 21 }; // pixels around the curve, at least
 const PATIENCE = 1000; // milliseconds after which an answer to a position is no longer waited for
 const REACH = 7; // pixels within which a press means a point
 const BEYOND_TOP = 1.12; // times the dearest point that is shown
@@ -20,10 +20,10 @@ function render({ model, el }) {
   el.append(root);
   const [canvas, slider, tip] = root.children;
 
-  let [width, height] = [0, 0];
+  let [width, height, start] = [0, 0, EDGE.left]; // where the axis begins: right of the longest number
   const low = () => model.get("low");
   const span = () => Math.max(model.get("high") - low(), 1);
-  const x = (budget) => EDGE.left + ((budget - low()) / span()) * (width - EDGE.left - EDGE.right);
+  const x = (budget) => start + ((budget - low()) / span()) * (width - start - EDGE.right);
   const curve = () => ({ sent: [], others: [], best: [], bound: [], points: [], marks: {}, infeasible: 0, ...model.get("curve") });
   // Points may cost many times as much as the best ones, which they would press onto the axis.
   const top = (points, best) => {
@@ -88,8 +88,10 @@ function render({ model, el }) {
     const [{ best, bound, points, marks, infeasible, sent, others, rate, colour: sentColour }, base] = [curve(), height - EDGE.bottom];
     const y = scale({ best, points });
     context.font = `11px ${style.fontFamily}`;
+    const dearest = best.length ? formatOverhead(best[0][1]) : "";
+    start = Math.max(EDGE.left, Math.ceil(context.measureText(dearest).width) + 8);
     shade(context, colour, bound, infeasible, y, base);
-    line(context, colour("axis"), [[EDGE.left, base + 0.5], [width - EDGE.right, base + 0.5]], 1);
+    line(context, colour("axis"), [[start, base + 0.5], [width - EDGE.right, base + 0.5]], 1);
     if (best.length) stairs(context, colour("ink"), best, y, sent.length ? [2, 3] : []);
     if (sent.length) {
       stairs(context, sentColour, sent, y);
@@ -204,13 +206,13 @@ function render({ model, el }) {
     const [at, overhead] = [x(budget), bestWithin(best, budget)];
     line(context, colour("handle"), [[at, EDGE.top - 4], [at, base]], 1.5);
     context.beginPath();
-    context.arc(at, overhead === null ? base : y(overhead), 6.5, 0, 7);
+    context.arc(at, overhead === null ? base : y(overhead), 6, 0, 7);
     Object.assign(context, { fillStyle: colour("ground"), strokeStyle: colour("handle"), lineWidth: 3 });
     context.fill();
     context.stroke();
     Object.assign(context, { fillStyle: colour("ink"), textBaseline: "middle", textAlign: "right" });
-    if (best.length && best[0][1] >= 0.05) context.fillText(formatOverhead(best[0][1]), EDGE.left - 6, Math.max(EDGE.top + 2, y(best[0][1])));
-    if (at > EDGE.left + 12) context.fillText("+0\u2009%", EDGE.left - 6, base - 3);
+    if (best.length && best[0][1] >= 0.05) context.fillText(formatOverhead(best[0][1]), start - 6, Math.max(EDGE.top + 2, y(best[0][1])));
+    if (at > start + 12) context.fillText("+0\u2009%", start - 6, base - 3);
     const names = [];
     const name = (text, place, bold) => {
       context.font = `${bold ? "bold " : ""}11px ${getComputedStyle(root).fontFamily}`;
@@ -258,7 +260,7 @@ function render({ model, el }) {
       drag(across);
     }
   });
-  const budgetAt = (across) => low() + (Math.max(0, Math.min(1, (across - EDGE.left) / (width - EDGE.left - EDGE.right)))) * span();
+  const budgetAt = (across) => low() + (Math.max(0, Math.min(1, (across - start) / (width - start - EDGE.right)))) * span();
 
   function drag(across) {
     tip.style.display = "none";

@@ -249,7 +249,7 @@ async function begin() {
     await (plotly ??= runPacked("plotly"));
     await Plotly.react(place, data, layout, { displayModeBar: false });
     at("legend").innerHTML = curve().legend[theme()];
-    band.set("colour", overview.matrices.palettes[theme()].cursor);
+    band.set("colour", overview.matrices.palettes[theme()].ink);
   }
 
   async function clicked({ trace, point }) {

@@ -276,8 +276,8 @@ function render({ model: kept, el }) {
       context.clearRect(0, 0, view.overlay.width, view.overlay.height);
       const [panel, area] = [shown[view.name], box(view)];
       if (data.rows === 0) continue;
-      band(context, panel, part, area, stage, value, colours.cursor, { width: 1.5, dash: [] });
-      if (hovered) band(context, panel, part, area, hovered.stage, hovered.value, colours.ink, { width: 0.75, dash: [3, 3] });
+      band(context, panel, part, area, stage, value, { ofStage: colours.ink, ofValue: colours.cursor, width: 1.5, dash: [] });
+      if (hovered) band(context, panel, part, area, hovered.stage, hovered.value, { ofStage: colours.ink, ofValue: colours.ink, width: 0.75, dash: [3, 3] });
       if (brush && brush.view === view) drawBrush(context, colours);
     }
     for (const view of views) {
@@ -343,7 +343,11 @@ function render({ model: kept, el }) {
     }
     const [top, bottom] = [part.rows[0], part.rows[part.rows.length - 1]];
     const named = model.get("compact") && part.whole;
-    for (const view of views) view.subtitle.replaceChildren(...(named ? colourWords(view.name, palette(), data.comparedR !== null, model.get("journeys")?.length > 0) : [view.title]));
+    for (const view of views) {
+      view.subtitle.textContent = view.title;
+      view.words.replaceChildren(...(named && data.rows ? colourWords(view.name, palette(), data.comparedR !== null, model.get("journeys")?.length > 0) : []));
+      view.words.style.top = `${head}px`;
+    }
     if (!part.whole) views[0].subtitle.textContent = `computed in stages ${top}–${bottom} of ${data.rows}`;
     buttons.whole.disabled = buttons.out.disabled = part.whole;
     Object.assign(root.dataset, { rows: data.rows, foot, zoom: model.get("zoom"), compared: Boolean(data.comparedR), colouring: model.get("colouring"), folded: folding ? folding.chosen : "" });

@@ -221,7 +221,7 @@ function momentsTable(data, moments, select) {
 
 // From computations and bytes to places on the canvas, and back. Resident bytes, where they are much, are a strip of
 // their own at the bottom: drawn to scale they would leave no room for what changes.
-const MAP = { left: 64, right: 8, top: 8, bottom: 32, strip: 15, lane: 13 };
+const MAP = { left: 64, right: 8, top: MARGIN.top, bottom: MARGIN.bottom, strip: 15, lane: 13 }; // in line with R and S
 const MUCH = 0.2; // share of the map from which on resident bytes are a strip
 const BUDGET_SEEN = 1.4; // times the height of the rest, up to which the axis reaches to the budget
 const ROOM = 1.03;
@@ -292,8 +292,7 @@ function rectangleAt(data, space, x, y) {
 }
 
 // Rectangles, lines and axes: once for each change of the plan, the zoom or the colours. The cursor is on an overlay.
-const NAME_WIDTH = 46; // pixels from which on a rectangle carries its name, even if it is shortened
-const LEAST_WIDTH = 16; // and from which on if all of it fits
+const LEAST_WIDTH = 16; // pixels from which on a rectangle may carry a name
 const NAME_HEIGHT = 12;
 const MOST_NAMES = 500;
 const ALTERNATE = 0.16; // of every other rectangle, so that many thin ones are not one area
@@ -358,17 +357,18 @@ function drawRectangles(context, data, space, ratio, fill, classes) {
   return named;
 }
 
+// The whole name, else that of its module, else the last part of that: "blocks.0.norm2 batch_norm", "blocks.0.norm2", "norm2".
+function namesOf(name) {
+  const module = name.split(" ")[0];
+  return [name, module, module.split(".").pop()].filter((part) => part.length > 1);
+}
+
 function drawNames(context, data, named) {
-  context.font = `10px ${FONT}`;
-  context.textAlign = "left";
-  context.textBaseline = "middle";
-  const letter = context.measureText("abcdefghijklmnopqrstuvwxyz._0").width / 29;
+  Object.assign(context, { font: `10px ${FONT}`, textAlign: "left", textBaseline: "middle" });
   for (const { i, left, top, width, height, shade } of named) {
-    const [name, fits] = [nameIn(data, data.value[i]), Math.floor((width - 6) / letter)];
-    if (name.length > fits && width < NAME_WIDTH) continue;
-    const said = name.length <= fits ? name : `${name.slice(0, Math.ceil(fits / 2) - 1)}…${name.slice(name.length - Math.floor(fits / 2))}`;
+    const said = namesOf(nameIn(data, data.value[i])).find((name) => context.measureText(name).width <= width - 6);
     context.fillStyle = lightness(shade) > 125 ? "#000000" : "#ffffff";
-    context.fillText(said, left + 3, top + height / 2, width - 6);
+    if (said) context.fillText(said, left + 3, top + height / 2);
   }
 }
 
@@ -399,7 +399,6 @@ function drawLines(context, model, data, space, colours) {
       steps(context, data.measured, space);
     }
   }
-  if (model.get("compact")) drawPlain(context, model, data, space, colours);
   if (space.budgetFits) {
     Object.assign(context, { strokeStyle: colours.budget, lineWidth: 1.5 });
     context.setLineDash([6, 4]);
@@ -407,40 +406,38 @@ function drawLines(context, model, data, space, colours) {
     context.moveTo(space.left, space.y(model.get("budget")));
     context.lineTo(space.left + space.width, space.y(model.get("budget")));
     context.stroke();
-    if (model.get("compact")) label(context, `budget ${formatBytes(model.get("budget"))}`, space.left + 6, space.y(model.get("budget")) - 3, colours);
   }
   context.restore();
 }
 
-// Words beside what they name.
-function label(context, text, x, y, colours) {
-  context.setLineDash([]);
-  Object.assign(context, { font: `11px ${FONT}`, textAlign: "left", textBaseline: "bottom", strokeStyle: colours.empty, lineWidth: 3, fillStyle: colours.ink });
-  context.strokeText(text, x, y);
-  context.fillText(text, x, y);
-}
-
-// The outline of keeping everything, stage by stage.
-function drawPlain(context, model, data, space, colours) {
-  const plain = model.get("plain") ?? [];
+// Where there is no legend: the outline of keeping everything, stage by stage, and what this line and the budget's are.
+function drawNamed(context, model, data, space, colours) {
+  const [budget, plain] = [model.get("budget"), model.get("plain") ?? []];
+  Object.assign(context, { font: `11px ${FONT}`, textAlign: "left", textBaseline: "bottom" });
+  const label = (text, x, y) => {
+    Object.assign(context, { fillStyle: colours.empty, globalAlpha: 0.85 });
+    context.fillRect(x - 2, y - 12, context.measureText(text).width + 4, 13);
+    Object.assign(context, { fillStyle: colours.ink, globalAlpha: 1 });
+    context.fillText(text, x, y);
+  };
+  if (space.budgetFits) label(`budget ${formatBytes(budget)}`, space.left + 6, space.y(budget) - 3);
   if (plain.length !== data.stages) return;
+  const [heights, left] = [plain.map(space.y), (stage) => space.x(data.starts[stage])];
   Object.assign(context, { strokeStyle: colours.predicted, lineWidth: 1 });
   context.setLineDash([1, 3]);
   context.beginPath();
-  let highest = space.first;
   for (let stage = space.first; stage <= space.last; stage++) {
-    const [from, to] = [space.x(data.starts[stage]), space.x(data.starts[stage + 1])];
-    if (stage === space.first) context.moveTo(from, space.y(plain[stage]));
-    context.lineTo(from, space.y(plain[stage]));
-    context.lineTo(to, space.y(plain[stage]));
-    if (plain[stage] > plain[highest]) highest = stage;
+    context.lineTo(left(stage), heights[stage]);
+    context.lineTo(left(stage + 1), heights[stage]);
   }
   context.stroke();
+  context.setLineDash([]);
   const text = "keep everything";
-  const at = space.x(data.starts[highest + 1]) + 6;
-  context.font = `11px ${FONT}`;
-  const fits = at + context.measureText(text).width < space.left + space.width;
-  label(context, text, fits ? at : space.x(data.starts[highest]) - context.measureText(text).width - 6, space.y(plain[highest]) + 12, colours);
+  const [room, top] = [context.measureText(text).width + 6, Math.min(...heights.slice(space.first, space.last + 1))];
+  const isBeside = (stage) => stage >= space.first && stage <= space.last && heights[stage] < top + 16; // as high as the words
+  const [before, after] = [left(heights.findIndex((_, stage) => isBeside(stage))) - room, left(heights.findLastIndex((_, stage) => isBeside(stage)) + 1) + 6];
+  if (before > space.left) label(text, before, top + 13);
+  else if (after + room < space.left + space.width) label(text, after, top + 13);
 }
 
 // Multiples of a power of two of bytes, at most about `most`.
@@ -506,7 +503,7 @@ function drawLanes(context, model, space, colours) {
     name(engine.name.replace("the ", ""), top); // the words of the tip, shorter
     bar(space.from, space.to, top + 1, MAP.lane - 2, colours.empty);
     for (const [begin, end] of engine.stalled) bar(begin, end, top + MAP.lane / 2 - 1, 2, colours.over);
-    for (const [value, begin, end] of engine.busy) bar(begin, end, top + 1, MAP.lane - 2, value === model.get("value") ? colours.cursor : colours.sent);
+    for (const [, begin, end] of engine.busy) bar(begin, end, top + 1, MAP.lane - 2, colours.sent);
     for (const [run] of waits) bar(run, run, top, MAP.lane, colours.over);
   });
   if (!engines.length) return;
@@ -519,27 +516,31 @@ function drawLanes(context, model, space, colours) {
     }
 }
 
-// From where a value leaves to where it is back: all of them if they are few, else that of the selected one.
-const MOST_WAYS = 24;
+// From where values leave to where they are back; the copies of the selected one are framed below the map.
+const MOST_WAYS = 24; // up to which all of them are drawn
 
-function drawWays(context, model, data, space, colours) {
+function drawWays(context, model, data, space, stroke, lineWidth, selected = null) {
   const fetched = model.get("kinds").indexOf("fetched");
-  const back = [...Array(data.count).keys()].filter((i) => data.kind[i] === fetched);
-  const selected = back.filter((one) => data.value[one] === model.get("value"));
+  const back = [...Array(data.count).keys()].filter((i) => data.kind[i] === fetched && (selected ?? data.value[i]) === data.value[i]);
+  Object.assign(context, { strokeStyle: stroke, lineWidth });
   context.setLineDash([3, 3]);
-  for (const i of back.length > MOST_WAYS ? selected : back) {
-    const [strokeStyle, lineWidth] = selected.includes(i) ? [colours.cursor, 2.5] : [selected.length ? mixed(colours.sent, colours.ground, 0.6) : colours.sent, 1.5];
-    Object.assign(context, { strokeStyle, lineWidth });
+  context.beginPath();
+  for (const i of back.length > MOST_WAYS ? [] : back) {
     const all = data.rectanglesOf(data.value[i]);
     const left = all[all.indexOf(i) - 1];
     if (left === undefined || data.end[left] > space.to || data.begin[i] < space.from) continue;
     const middle = (one) => space.y(data.offset[one] + data.bytes[one] / 2);
-    context.beginPath();
     context.moveTo(space.x(data.end[left]), middle(left));
     context.lineTo(space.x(data.begin[i]), middle(i));
-    context.stroke();
   }
+  context.stroke();
   context.setLineDash([]);
+  if (selected === null) return;
+  (model.get("lanes")?.engines ?? []).forEach(({ busy }, lane) => {
+    for (const [value, begin, end] of busy)
+      if (value === selected && end > space.from && begin < space.to)
+        context.strokeRect(space.x(begin), space.bottom + lane * MAP.lane + 1, Math.max(space.x(end) - space.x(begin), 2), MAP.lane - 2);
+  });
 }
 
 // What is said of a place in the lanes, or "".
@@ -567,7 +568,7 @@ function drawOver(context, model, data, space, colours, hovered, moments) {
     context.fillRect((left + right - width) / 2, space.top, width, space.height);
     context.globalAlpha = 1;
   };
-  if (stage < data.stages) bar(data.starts[stage], data.starts[stage + 1], colours.cursor, 0.3);
+  if (stage < data.stages) bar(data.starts[stage], data.starts[stage + 1], colours.ink, 0.18);
   for (const [moment, colour] of moments ? [[moments.first, colours.only_first], [moments.second, colours.only_second]] : [])
     if (moment.at !== undefined) bar(moment.at + 0.5, moment.at + 0.5, colour, 0.9);
   const outline = (i, colour, width, dash) => {
@@ -578,6 +579,7 @@ function drawOver(context, model, data, space, colours, hovered, moments) {
     context.setLineDash(dash);
     context.strokeRect(left, Math.min(high, low - 2), Math.max(right - left, 2), Math.max(low - high, 2));
   };
+  drawWays(context, model, data, space, colours.cursor, 2.5, value);
   for (const i of data.rectanglesOf(value)) {
     outline(i, colours.ground, 4, []);
     outline(i, colours.cursor, 2.5, []);

@@ -264,9 +264,10 @@ function render({ model, el }) {
       context.setTransform(ratio, 0, 0, ratio, 0, 0);
       drawStrip(context, model, space, colours());
       drawLines(context, model, data, space, colours());
-      drawWays(context, model, data, space, colours());
+      drawWays(context, model, data, space, colours().sent, 1.5);
       drawLanes(context, model, space, colours());
       drawNames(context, data, named.filter(({ i }) => !(space.strip && data.value[i] === RESIDENT)));
+      if (model.get("compact")) drawNamed(context, model, data, space, colours());
     }
     mapLegend(parts, model, data, space, colours(), moments);
     const compact = Boolean(model.get("compact"));

@@ -11,7 +11,7 @@ const ARRIVED = 1000; // milliseconds at most for a change to arrive at a figure
 
 function render({ model, el }) {
   const band = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-  for (const [name, value] of Object.entries({ class: "remat-stage-band", opacity: 0.35, "pointer-events": "none" }))
+  for (const [name, value] of Object.entries({ class: "remat-stage-band", opacity: 0.18, "pointer-events": "none" }))
     band.setAttribute(name, value);
   let [plot, over] = [null, false];
   let [patience, waiting] = [PATIENCE, null];

@@ -92,7 +92,7 @@ class PlotsView:
         else:
             self._canvas.draw(traces, layout)
             self.page.revision = self._canvas.revision
-        self.page.colour = palette(self._state.theme).cursor
+        self.page.colour = palette(self._state.theme).ink
         self._move()
 
     def _import_plotly(self) -> None:

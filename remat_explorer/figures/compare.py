@@ -49,7 +49,7 @@ def compare(first: Solution, second: Solution, theme: Theme = "light") -> Figure
             f"{missing.strategy!r} has no schedule within {format_bytes(missing.budget)}; compare solutions that have"
         )
     cells, graph, colours = difference(one, two), one.graph, palette(theme)
-    shades = (colours.empty, colours.others, colours.kept, colours.recompute)
+    shades = (colours.empty, colours.both, colours.only_first, colours.only_second)
     operations, values = [in_figure(o.name) for o in graph.operations], [in_figure(v.name) for v in graph.values]
     layers, other = stack(first_plan), stack(second_plan)
     axis = ByteAxis.up_to(max(layers.total.max(), other.total.max()))
@@ -59,12 +59,17 @@ def compare(first: Solution, second: Solution, theme: Theme = "light") -> Figure
         {**_matrix(cells.R, operations, shades), "name": "R"},
         {**_matrix(cells.S, values, shades), "name": "S", "xaxis": "x2", "yaxis": "y2"},
         *(_sample(name, shade) for name, shade in zip(("A and B", "only A", "only B"), shades[1:], strict=True)),
-        {**lines[2], **shared, "name": "memory of A", "line": {"shape": "hv", "width": 1.5, "color": colours.kept}},
+        {
+            **lines[2],
+            **shared,
+            "name": "memory of A",
+            "line": {"shape": "hv", "width": 1.5, "color": colours.only_first},
+        },
         {
             **lines[0],
             **shared,
             "name": "memory of B",
-            "line": {"shape": "hv", "width": 1.5, "color": colours.recompute},
+            "line": {"shape": "hv", "width": 1.5, "color": colours.only_second},
         },
         _table(first, second, colours),
     ]

@@ -351,7 +351,7 @@ def memory_timeline(
     ]
     x, y = timeline_axes(reach, theme)
     figure = go.Figure(traces, {"xaxis": x, "yaxis": y})
-    figure.add_vrect(*layers.span(stage), fillcolor=colours.cursor, opacity=0.35, line_width=0, layer="above")
+    figure.add_vrect(*layers.span(stage), fillcolor=colours.ink, opacity=0.18, line_width=0, layer="above")
     figure.update_layout(
         height=320,
         margin={"l": 60, "r": 12, "t": 32, "b": 40},

@@ -26,7 +26,7 @@ class Palette:
         predicted, measured, budget: the lines over it.
         over: memory above the budget; up to the budget it is outlined, for a full budget is a good one.
         compared: another plan's memory; others: values without a colour of their own.
-        cursor: the selected stage and value.
+        cursor: the selected value; the selected stage is in ink.
         found: marks of what a search has found.
         only_first, only_second, both: cells of two schedules that are compared.
         empty, ground, ink, grid: an empty cell, the figure's background, its text and its lines.

@@ -56,11 +56,11 @@ def rounding_scatter(
         best = Scatter(np.array([optimal.cost]), np.array([optimal.peak]))
     peaks = [int(scatter.peak.max()) for scatter in (randomized, deterministic, best) if len(scatter.peak)]
     colours, axis = palette(theme), ByteAxis.up_to(max([*peaks, budget or 1]))
-    marker: dict[str, Any] = {"size": 6, "color": colours.forward, "opacity": 0.55}
+    marker: dict[str, Any] = {"size": 6, "color": colours.hues[0], "opacity": 0.55}
     looks: dict[str, tuple[Scatter, dict[str, Any]]] = {
         "randomized": (randomized, marker),
-        "deterministic": (deterministic, {"size": 11, "symbol": "x", "color": colours.recompute}),
-        "optimal": (best, {"size": 15, "symbol": "star", "color": colours.backward}),
+        "deterministic": (deterministic, {"size": 11, "symbol": "x", "color": colours.hues[1]}),
+        "optimal": (best, {"size": 15, "symbol": "star", "color": colours.hues[2]}),
     }
     figure = go.Figure()
     for name, (scatter, look) in looks.items():

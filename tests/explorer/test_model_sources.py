@@ -280,6 +280,26 @@ def test_what_comes_with_the_package_is_of_the_network_as_it_is_and_no_search_fi
     assert not show_cached(State(model="residual_net", device="cuda"))
 
 
+@pytest.mark.parametrize("older", [True, False])
+def test_what_was_kept_before_the_package_came_hides_nothing_that_comes_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, older: bool
+) -> None:
+    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path))
+    state: Any = State(model="residual_net")
+    assert show_cached(state)
+    shipped = len(budgets(state))
+    state.no_execution = ""
+    state.smallest = minimum_budget(state.graph)
+    state.frontier = extend_frontier(state.graph, None, [state.solution])
+    assert store_exploration(state)
+    seconds = exploration_cache.FIRST_LOOK.stat().st_mtime + (-60 if older else 60)
+    os.utime(entry_path("look", cache_key(state) or {}), (seconds, seconds))
+    assert show_cached(state)
+    assert len(budgets(state)) == (shipped if older else 1)
+    assert show_cached(state)  # to look at it makes it no newer than it is
+    assert len(budgets(state)) == (shipped if older else 1)
+
+
 def test_the_longest_unused_looks_go(known: State, monkeypatch: pytest.MonkeyPatch) -> None:
     for batch in (1, 2, 3):
         known.batch = batch

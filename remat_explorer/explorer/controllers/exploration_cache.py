@@ -125,7 +125,6 @@ def show_cached(state: State, budget: str | int | float | None = None, captured:
         state.frontier = frontier  # last: the matrices, which follow the schedule, are drawn before plotly is imported
         auto_select(state)
         state.stale = False
-    used_now("look", key)
     return True
 
 
@@ -189,11 +188,26 @@ def _spread(points: Sequence[Any], most: int) -> list[Any]:
 
 
 def _find(key: dict[str, Any], captured: Graph | None) -> tuple[Graph, int, int, Frontier] | None:
-    """Graph, budget, peak of keeping everything, and curve that are kept for a key, or come with the package."""
-    for path in (entry_path("look", key), FIRST_LOOK):
+    """Graph, budget, peak of keeping everything, and curve that are kept for a key, or come with the package.
+
+    What comes with the package is newer than what was kept before it was installed.
+    """
+    kept = entry_path("look", key)
+    for path in sorted((kept, FIRST_LOOK), key=_written, reverse=True):
         with suppress(RematError, KeyError, TypeError, ValueError):
-            return _read(path, key, captured)
+            found = _read(path, key, captured)
+            if path == kept:
+                used_now("look", key)
+            return found
     return None
+
+
+def _written(path: Path) -> float:
+    """When a file was written, in seconds since 1970; 0 where there is none."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _read(path: Path, key: dict[str, Any], captured: Graph | None) -> tuple[Graph, int, int, Frontier]:

@@ -32,12 +32,12 @@ from remat_explorer.explorer.panels.side_panel import (
     table_rows,
     text,
 )
-from remat_explorer.figures import journeys_of
+from remat_explorer.figures import journeys_of, waits_of
 from remat_explorer.graph import Graph
 from remat_explorer.offload import TransferPlan
 from remat_explorer.permissions import Permissions
 from remat_explorer.plan import Plan
-from remat_explorer.quantities import format_bytes
+from remat_explorer.quantities import format_bytes, format_overhead
 from remat_explorer.schedule import Schedule
 
 READS = 24  # reads that are marked
@@ -86,7 +86,23 @@ def sending_html(plan: TransferPlan, schedule: Schedule, value: int, stage: int)
     rows = [["written by", link(written)], ["times", "predicted from costs and bandwidth, not measured"]]
     name, size = text(graph.values[value].name), format_bytes(graph.values[value].bytes)
     head = f'<p class="head"><b>{name}</b> <span class="quiet">{size} · in stage {stage}</span></p>'
+    rows.append(["together", text(sending_cost(plan))])
     return f'{head}{sending_reason(plan, schedule, value, stage)}<table class="facts">{table_rows(rows)}</table>'
+
+
+def sending_cost(plan: TransferPlan) -> str:
+    """What all that a plan sends costs: what computing waits for copies.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.offload import Transfers
+    >>> events = [("compute", 0, 0), ("send", 0, 0), ("compute", 1, 1), ("fetch", 2, 0), ("compute", 2, 2)]
+    >>> sending_cost(TransferPlan.from_events(linear(1), Transfers(1, 1), events))
+    '+33.3 % for all values that travel (1): computing waits that long for copies'
+    """
+    travel = len({journey.value for journey in journeys_of(plan)})
+    waiting = sum(wait for _, wait in waits_of(plan)) / (plan.graph.total_cost or 1.0)
+    why = "computing waits that long for copies" if waiting else "computing waits for no copy"
+    return f"{format_overhead(1 + waiting)} for all values that travel ({travel}): {why}"
 
 
 def sending_reason(plan: TransferPlan, schedule: Schedule, value: int, stage: int) -> str:

@@ -67,7 +67,7 @@ COLOURS: dict[str, tuple[str, str]] = {
     "red": ("over", "memory above the budget; cells of U that nearly fill it are outlined; computing waits for a copy"),
     "black": ("predicted", "predicted memory, and keeping everything"),
     "dark blue": ("kept", "kept in memory"),
-    "pink": ("cursor", "the selected stage and value"),
+    "pink": ("cursor", "the selected value; the stage is grey"),
 }
 CONTROLS: dict[str, str] = {
     "Model, batch": "What to train, and how many examples at once; a change captures the graph again.",
