@@ -307,7 +307,10 @@ function render({ model: kept, el }) {
   // Rows, columns and what cells mean, once the data, the zoom or what is folded has changed.
   function arrange() {
     const wanted = { data, blocks: model.get("blocks"), folded: String(model.get("folded") ?? []), editing: model.get("editing") };
-    if (Object.keys(wanted).some((name) => wanted[name] !== folded[name])) [folding, folded] = [foldingOf(model, data), wanted];
+    if (Object.keys(wanted).some((name) => wanted[name] !== folded[name])) {
+      [folding, folded, hovered] = [foldingOf(model, data), wanted, null];
+      tip.style.display = "none"; // it speaks of what was there
+    }
     part = partOf(data, model.get("zoom"), folding);
     shown = panels(model, data, part);
     if (folding) shown = foldedPanels(shown, model, data, folding);

@@ -249,7 +249,7 @@ def places(page: Any) -> list[tuple[float, float]]:
     """Where the points of the curve are on the page, from the least memory on."""
     low, high, points = json.loads(run(page, CURVE))
     box, most = page.locator(".remat-curve").bounding_box(), 1.12 * max(1.0, *(overhead for _, overhead in points))
-    across, down = box["width"] - 56, box["height"] - 26
+    across, down = box["width"] - 56, box["height"] - 30
     return sorted(
         (box["x"] + 44 + (peak - low) / (high - low) * across, box["y"] + 9 + (1 - overhead / most) * down)
         for peak, overhead in points
@@ -287,15 +287,16 @@ def test_more_is_open_in_the_next_explorer_if_it_was_left_open_and_says_why_a_st
 
 
 def test_pictures_and_panels_stand_side_by_side_and_nothing_covers_or_cuts_a_control(tight: Any) -> None:
-    for width, height in ((1920, 1080), (900, 800), (1280, 800)):
+    for width, height in ((1920, 1080), (700, 900), (900, 800), (1280, 800)):
         tight.set_viewport_size({"width": width, "height": height})
         tight.wait_for_function(
             f"(width) => ({BOXES})(['.remat-explorer'])['.remat-explorer'].right < width", arg=width
         )
         tight.wait_for_timeout(300)
         found = boxes(tight)
-        assert found[".remat-map"]["left"] >= found[".remat-matrices"]["right"], width
-        assert found[".remat-side"]["left"] >= found[".remat-twice"]["right"], width
+        edges = ("top", "bottom") if width < 900 else ("left", "right")  # below each other where it is narrow
+        for first, second in ((".remat-matrices", ".remat-map"), (".remat-twice", ".remat-side")):
+            assert found[second][edges[0]] >= found[first][edges[1]], (width, second)
         if width >= 1280:
             assert found[".remat-explorer"]["height"] < height - 89, width  # JupyterLab's own bars
         assert tight.evaluate(FAULTS) == [], width
@@ -316,6 +317,18 @@ def test_the_first_screen_is_a_sentence_a_curve_a_picture_and_few_controls(tight
     assert {"best found", "proven best", "stage: one new operation each", "keep everything"} <= set(drawn)
     numbered = [text for text in drawn if any(map(str.isdigit, text))]
     assert 0 < len(numbered) <= 36, " | ".join(numbered)
+
+
+def test_the_legend_of_other_methods_is_covered_by_nothing(tight: Any) -> None:
+    run(tight, "explorer.state.methods = True\nexplorer.state.picture = 'plots'")
+    legend = tight.locator(".remat-stacking", has_text="keep everything")
+    legend.wait_for()
+    box = legend.bounding_box()
+    for share in (0.02, 0.5, 0.98):
+        place = [box["x"] + share * box["width"], box["y"] + box["height"] / 2]
+        assert legend.evaluate("(legend, place) => legend.contains(document.elementFromPoint(...place))", place), share
+    run(tight, "explorer.state.methods = False")
+    choose_picture(tight, "Overview")
 
 
 BUSY = """explorer.state.busy = "solving"

@@ -21,6 +21,7 @@ from tests.browser.explorer_page import (
     at_scene,
     attribute,
     await_attribute,
+    drawn_words,
     flawless,
     open_page,
     requested,
@@ -132,6 +133,18 @@ def test_everything_is_drawn_and_nothing_is_asked_for(saved: Path, page: Any) ->
     assert "Recomputed here" in page.inner_text("#panel")  # the first look
     assert requests == [saved.as_uri()]
     assert flawless(page)
+
+
+def test_the_longest_number_beside_the_curve_is_whole(saved: Path, page: Any) -> None:
+    open_page(page, saved)
+    assert "+165\u2009%" in drawn_words(page, "#curve")
+    cut = """() => {
+        const canvas = document.querySelector('#curve canvas'), context = canvas.getContext('2d');
+        return [[0, 1], [1, 40]].map(([left, columns]) => context.getImageData(left, 0, columns, canvas.height).data
+            .filter((alpha, i) => i % 4 === 3 && alpha > 0).length);
+    }"""
+    edge, beside = page.evaluate(cut)
+    assert edge == 0 < beside
 
 
 def test_the_story_is_that_of_the_schedule_on_the_screen(saved: Path, page: Any) -> None:

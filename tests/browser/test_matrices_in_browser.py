@@ -288,6 +288,12 @@ def test_the_tip_says_in_which_copies_a_cell_is_filled_and_a_click_selects_one_o
     again = next(k for k, node in enumerate(graph.operations) if node.name == "blocks.4.down backward")
     await_attribute(folded, "stage", again)
     folded.wait_for_function("() => document.querySelector('.remat-live').textContent.includes('blocks.4.gelu')")
+    for chosen in ("", "0"):  # what is unfolded under the pointer is no longer what the tip says
+        hover(folded, 0, gelu, down, len(operations), len(operations))
+        folded.locator(".remat-matrices").focus()
+        folded.keyboard.press("f")
+        await_attribute(folded, "folded", chosen)
+        assert not folded.locator(".remat-matrices .remat-tip").is_visible()
     assert flawless(folded)
 
 
@@ -343,6 +349,9 @@ def test_cells_are_kept_and_dropped_by_click_drag_and_keys(notebook: LastingNote
         choose_theme(page, theme)
         page.wait_for_timeout(500)
         assert violations(page) == [], theme
+    panel("Judge")
+    said("1 B above the budget of 8 B. The panel says what could go.")
+    assert page.locator(".remat-status").evaluate("said => said.scrollWidth <= said.clientWidth")  # nothing is cut
     panel("Undo")
     said("overhead +11.8 %")
     panel("Judge")
@@ -384,6 +393,10 @@ def test_kinds_are_toggled_and_colour_the_matrix(notebook: LastingNotebook) -> N
     page.wait_for_function(SHOWN, arg=[0, [LIGHT["masks"]]])
     choose_picture(page, "Layers")
     page.wait_for_function("() => document.querySelectorAll('.remat-panel.case svg').length === 3")
+    bars = page.locator(".remat-panel.case svg").nth(1)
+    assert bars.locator("rect").count() > 0
+    assert all(bars.locator("text.name").all_inner_texts())
+    assert bars.locator("text.name").count() > 0
     choose_tab(page, "Ways")
     page.wait_for_selector(".remat-panel.ways")
     assert heights(page)[0][1] < 711, heights(page)  # a browser rounds to half a pixel
@@ -396,9 +409,9 @@ FRAME = f"{MAP} .remat-canvas"
 SAMPLE = """(points) => {
     const canvas = document.querySelector('.remat-map canvas'), context = canvas.getContext('2d');
     const ratio = window.devicePixelRatio || 1;
-    const [width, height] = [canvas.width / ratio - 72, canvas.height / ratio - 40];
+    const [width, height] = [canvas.width / ratio - 72, canvas.height / ratio - 42];
     return points.map(([x, y]) => {
-        const at = [(64 + x * width) * ratio, (8 + y * height) * ratio];
+        const at = [(64 + x * width) * ratio, (10 + y * height) * ratio];
         return [...context.getImageData(...at.map(Math.round), 1, 1).data].slice(0, 3);
     });
 }"""
@@ -441,7 +454,7 @@ def test_the_pointer_hears_what_is_there_and_a_click_selects_it_everywhere(mappe
     mapped.keyboard.press("Home")
     box = mapped.locator(FRAME).bounding_box()
     x = box["x"] + 64 + 0.14 * (box["width"] - 72)  # v2 lies at the bottom in stages 2 and 3
-    y = box["y"] + 8 + 0.9 * (box["height"] - 40)
+    y = box["y"] + 10 + 0.9 * (box["height"] - 42)
     mapped.mouse.move(x, y)
     mapped.wait_for_selector(f"{MAP} .remat-tip:has-text('at offset')")
     name = mapped.locator(f"{MAP} .remat-tip b").inner_text()

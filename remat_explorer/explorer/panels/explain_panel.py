@@ -83,10 +83,13 @@ def sending_html(plan: TransferPlan, schedule: Schedule, value: int, stage: int)
     graph = plan.graph
     value = min(value, len(graph.values) - 1)
     written = Mention(graph.operations[int(graph.producer[value])].name, value)
-    rows = [["written by", link(written)], ["times", "predicted from costs and bandwidth, not measured"]]
+    rows = [
+        ["together", text(sending_cost(plan))],
+        ["written by", link(written)],
+        ["times", "predicted from costs and bandwidth, not measured"],
+    ]
     name, size = text(graph.values[value].name), format_bytes(graph.values[value].bytes)
     head = f'<p class="head"><b>{name}</b> <span class="quiet">{size} · in stage {stage}</span></p>'
-    rows.append(["together", text(sending_cost(plan))])
     return f'{head}{sending_reason(plan, schedule, value, stage)}<table class="facts">{table_rows(rows)}</table>'
 
 
