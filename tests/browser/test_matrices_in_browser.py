@@ -395,7 +395,7 @@ def test_kinds_are_toggled_and_colour_the_matrix(notebook: LastingNotebook) -> N
     page.wait_for_function("() => document.querySelectorAll('.remat-panel.case svg').length === 3")
     bars = page.locator(".remat-panel.case svg").nth(1)
     assert bars.locator("rect").count() > 0
-    assert all(bars.locator("text.name").all_inner_texts())
+    assert all(bars.locator("text.name").all_text_contents())
     assert bars.locator("text.name").count() > 0
     choose_tab(page, "Ways")
     page.wait_for_selector(".remat-panel.ways")
