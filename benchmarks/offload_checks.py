@@ -8,8 +8,8 @@
 `executed`: half of the plans send values late. Each runs over memory that holds NaN before it is filled and after it is
 freed, and once more as a training step whose copies are late by random times; both must leave what plain PyTorch does,
 bit for bit. Over streams that record who waits for whom, as CUDA's do, no two uses of memory may be without an order.
-One plan in 20 of the first 500, and one in 40 of the others, runs again without each of its waits, one at a time: each
-must be caught, unless another wait does the same. `--first` goes on where an earlier call has ended.
+One plan in 20 runs again without each of its waits, one at a time: each must be caught, unless another wait does the
+same. `--first` goes on where an earlier call has ended.
 
 `disk`: a chain of eight layers whose activations are 2 GiB trains one step, with everything kept, and with every
 activation sent to files as soon as it is there. The resident set size is sampled by another process.
@@ -114,7 +114,7 @@ def executed(first: int, count: int, ends: float) -> dict[str, Any]:
             _, after, host = readings(case, plan, Tier())
             found["metered"] += 1
             found["bytes exact"] += (after == plan.timeline.after).all() and (host == plan.timeline.host).all()
-        if number % (REMOVED if number < 500 else 2 * REMOVED) == 0:
+        if number % REMOVED == 0:
             for removed, _ in enumerate(copies.waits.made):
                 without, left = run_over_streams(case, plan, removed)
                 found[f"stream waits {fate(left is None, without.waits.covered)}"] += 1

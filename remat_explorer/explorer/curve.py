@@ -243,7 +243,7 @@ def sent_curve(state: State) -> dict[str, Any]:
     others = [
         [one.peak, _percent(one), f"{one.transfers.describe()}: {format_bytes(one.peak or 0)}, predicted"]
         for one in state.known_sending
-        if one.plan is not None and one.transfers != state.transfers
+        if one.plan is not None and one.plan.sent_bytes and one.transfers != state.transfers
     ]
     rate = describe_rate(state.transfers, now[0].graph)
     return {"sent": steps, "others": others, "rate": rate, "colour": palette(state.theme).sent}

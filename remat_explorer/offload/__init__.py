@@ -8,5 +8,5 @@
 
 from remat_explorer.offload.transfer_check import CheckedTransfers, check_transfers
 from remat_explorer.offload.transfer_plan import Drop, Event, Fetch, Send, TransferPlan, TransferTimeline
-from remat_explorer.offload.transfer_solution import TransferSolution, status_of
+from remat_explorer.offload.transfer_solution import TransferSolution, best_known, known_bound, retimed, status_of
 from remat_explorer.offload.transfers import LINKS, Transfers

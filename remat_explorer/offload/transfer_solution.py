@@ -1,8 +1,13 @@
-"""What a solve with transfers returns: a checked plan, its makespan, and what is proven about it; and its file."""
+"""What a solve with transfers returns: a checked plan, its makespan, and what is proven about it; and its file.
+
+A plan that is known for less memory, a slower link or less room on the host is legal with more, and takes no longer,
+since all its times are sums and maxima. `best_known` is what that gives of answers to other questions.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +16,14 @@ from remat_explorer.documents import quote, read_json, write_json
 from remat_explorer.entry_checks import Table, as_it_is, read_document, read_entry, require_arguments, require_text
 from remat_explorer.errors import ScheduleError, SolutionError
 from remat_explorer.graph import Graph, options_document, parse_options
+from remat_explorer.memoize import memoize_by_identity
 from remat_explorer.offload.transfer_check import check_transfers
 from remat_explorer.offload.transfer_plan import Drop, Fetch, Send, TransferPlan, TransferStatement
 from remat_explorer.offload.transfers import Transfers
 from remat_explorer.plain_text import one_line
-from remat_explorer.plan import Compute, Free
+from remat_explorer.plan import Compute, Free, Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
+from remat_explorer.schedule import Schedule
 from remat_explorer.solution_summary import LIMIT, PROVEN, SUMMARY, SolutionSummary, Status, relative_gap
 
 FORMAT, VERSION = "remat-explorer/transfer-solution", 1
@@ -65,6 +72,20 @@ class TransferSolution:
 
     def __post_init__(self) -> None:
         require_arguments(TransferSolution.__init__, vars(self))
+
+    @staticmethod
+    def of_schedule(schedule: Schedule, strategy: str, budget: int) -> TransferSolution:
+        """A schedule as the answer where nothing can be sent, so that no bound of it holds where something can.
+
+        >>> from remat_explorer.instances import linear
+        >>> from remat_explorer.solvers import solve
+        >>> solution = TransferSolution.of_schedule(solve(linear(8), 4).schedule, "offload", 4)
+        >>> solution.cost, solution.plan.sent_bytes, solution.transfers.possible
+        (26.0, 0, False)
+        """
+        nothing = Transfers(0, 0)
+        plan = check_transfers(TransferPlan.from_plan(Plan.of(schedule), nothing), budget).plan
+        return TransferSolution(plan.graph, nothing, strategy, Status.FEASIBLE, budget, plan, None, 0.0)
 
     @property
     def cost(self) -> float | None:
@@ -211,6 +232,79 @@ def status_of(cost: float | None, bound: float | None, infeasible: bool = False)
     if cost is None:
         return Status.INFEASIBLE if infeasible else Status.UNKNOWN
     return Status.OPTIMAL if bound is not None and cost - bound <= PROVEN * cost else Status.FEASIBLE
+
+
+def retimed(solution: TransferSolution, transfers: Transfers) -> TransferSolution | None:
+    """A known plan with other transfers, checked, without a bound; None where it is not legal with them."""
+    if solution.transfers == transfers or solution.plan is None:
+        return solution
+    times = _known_times(solution)
+    if transfers not in times:
+        plan = TransferPlan(solution.graph, transfers, solution.plan.statements)
+        times[transfers] = replace(
+            solution, transfers=transfers, plan=plan, lower_bound=None, status=Status.FEASIBLE, limit=""
+        )
+        try:
+            check_transfers(plan, solution.peak)
+        except ScheduleError:  # nothing can be sent, or the host has no room
+            times[transfers] = None
+    return times[transfers]
+
+
+@memoize_by_identity
+def _known_times(solution: TransferSolution) -> dict[Transfers, TransferSolution | None]:
+    return {}
+
+
+def best_known(
+    known: Iterable[TransferSolution], budget: int, transfers: Transfers, strategy: str
+) -> TransferSolution | None:
+    """The fastest known plan within a budget, as these transfers time it, with the highest bound that is known.
+
+    Args:
+        known: answers to questions about one graph, with any budget and transfers.
+        budget: bytes on the device, resident bytes included.
+        transfers: what copies take.
+        strategy: which the plans are plans of, and whose bounds hold.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers import solve
+    >>> slow = solve(linear(4), 4, "offload", transfers=Transfers(0.5, 0.5))
+    >>> fast = best_known([slow], 5, Transfers(1.0, 1.0), "offload")
+    >>> slow.cost, fast.cost, fast.lower_bound
+    (10.0, 10.0, 9.0)
+    """
+    known = list(known)
+    fitting = [
+        found
+        for solution in known
+        if solution.peak is not None and solution.peak <= budget and (found := retimed(solution, transfers)) is not None
+    ]
+    best = min(fitting, key=lambda solution: solution.cost or 0.0, default=None)
+    if best is None:
+        return None
+    bound = max(best.graph.total_cost, known_bound(known, budget, transfers, strategy))
+    if (best.budget, best.strategy, best.lower_bound) == (budget, strategy, bound):
+        return best
+    status = status_of(best.cost, bound)
+    return replace(best, budget=budget, strategy=strategy, lower_bound=bound, status=status)
+
+
+def known_bound(known: Iterable[TransferSolution], budget: int, transfers: Transfers, strategy: str) -> float:
+    """The highest bound of answers that had no less of anything; 0 where there is none.
+
+    >>> known_bound([], 4, Transfers(1.0, 1.0), "offload")
+    0.0
+    """
+    bounds = [
+        solution.lower_bound
+        for solution in known
+        if solution.lower_bound is not None
+        and solution.budget >= budget
+        and solution.strategy == strategy
+        and solution.transfers.is_at_least(transfers)
+    ]
+    return max(bounds, default=0.0)
 
 
 def _entry(statement: TransferStatement) -> list[Any]:

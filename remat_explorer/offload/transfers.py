@@ -102,6 +102,18 @@ class Transfers:
         """Whether anything can be sent and fetched at all."""
         return self.out > 0 and self.back > 0 and (self.host_bytes is None or self.host_bytes > 0)
 
+    def is_at_least(self, other: Transfers) -> bool:
+        """Whether whatever is possible with other transfers is so with these, and takes no longer.
+
+        >>> Transfers(2.0, 1.0).is_at_least(Transfers(1.0, 1.0, host_bytes=5))
+        True
+        >>> Transfers(2.0, 1.0, latency=0.5).is_at_least(Transfers(1.0, 1.0))
+        False
+        """
+        room, least = (math.inf if one.host_bytes is None else one.host_bytes for one in (self, other))
+        fast = self.out >= other.out and self.back >= other.back and self.latency <= other.latency
+        return fast and room >= least and self.duplex >= other.duplex
+
     def out_seconds(self, size: int) -> float:
         """How long sending ``size`` bytes takes."""
         return self.latency + _quotient(size, self.out)

@@ -75,7 +75,7 @@ from remat_explorer.solvers.solution import (
     relative_gap,
     require_meaning,
 )
-from remat_explorer.solvers.solve import explain_unfit, solve
+from remat_explorer.solvers.solve import explain_unfit, solve, solve_sending_from
 from remat_explorer.solvers.solver_interface import (
     PROVEN,
     TRANSFER_STRATEGIES,

@@ -6,7 +6,8 @@ or it is solved anew. A file that is damaged, or answers another question, is re
 
 What is kept for other questions about the same graph is of use, too: a search that claims to find the cheapest schedule
 begins with the cheapest one that is known, whichever strategy, time limit or smaller budget it was found with, and its
-answer is never worse. Heuristics stay what they are.
+answer is never worse. So does a search for plans that send values, whichever transfers they were found with
+(`known_plans`). Heuristics stay what they are.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import contextlib
 import dataclasses
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from remat_explorer.documents import read_json, write_json
 from remat_explorer.entry_checks import Table, as_it_is, read_document, read_entry, require_number, require_text
 from remat_explorer.errors import RematError, ScheduleError, SolutionError
 from remat_explorer.graph import Graph
+from remat_explorer.offload import Transfers, TransferSolution, best_known
 from remat_explorer.quantities import SMALLEST
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution_summary import SUMMARY
@@ -44,7 +46,7 @@ from remat_explorer.solvers.solution import (
     require_unrefuted,
     schedules_at_once,
 )
-from remat_explorer.solvers.solver_interface import Answer
+from remat_explorer.solvers.solver_interface import TRANSFER_STRATEGIES, Answer
 
 FORMAT, VERSION = "remat-explorer/cached-solution", 1
 LARGEST = 256 * 2**20  # bytes of all kept solutions together; above that the longest unused go
@@ -62,6 +64,7 @@ class Question:
     time_limit: float  # seconds of wall time; what was not proven within them may be with more
     threads: int = 1
     options: Mapping[str, Any] = field(default_factory=dict)  # on which the answer depends, where not the defaults
+    transfers: Transfers | None = None  # what copies take, where values may be sent
 
     def __post_init__(self) -> None:
         collections = list, tuple, set, frozenset
@@ -83,6 +86,7 @@ class Question:
             "options": dict(self.options),
             "package": __version__,
             **({"allocator": dataclasses.asdict(AllocatorSettings.of_process())} if reserved else {}),
+            **({} if self.transfers is None else {"transfers": self.transfers.to_document()}),
         }
 
     def within(self, seconds: float) -> Question:
@@ -94,7 +98,7 @@ class Question:
 class _Kept:
     """A checked solution with the time limit and threads that the search for it had."""
 
-    solution: Solution
+    solution: Solution | TransferSolution
     time_limit: float
     threads: int
 
@@ -117,13 +121,46 @@ def load_solution(question: Question) -> Solution | None:
     least as much time, and as many threads, as the question gives; where a cheaper schedule is kept for another
     question, the answer has that.
     """
+    kept = _good_enough(question)
+    if kept is None or not isinstance(kept.solution, Solution):
+        return None
+    known = None if kept.conclusive else known_answer(question).schedule
+    its_own = known is not None and known.cost == kept.solution.cost  # what is kept is known, too
+    return kept.solution if its_own else no_worse(kept.solution, known)
+
+
+def load_plan(question: Question, known: Sequence[TransferSolution]) -> TransferSolution | None:
+    """`load_solution` where values may be sent; a strategy that searches answers with the fastest that is known."""
+    kept = _good_enough(question)
+    if kept is None or not isinstance(kept.solution, TransferSolution):
+        return None
+    solution, searches = kept.solution, TRANSFER_STRATEGIES[question.strategy].searches
+    if kept.conclusive or not searches or question.transfers is None:
+        return solution
+    return best_known([solution, *known], question.budget, question.transfers, question.strategy) or solution
+
+
+def known_plans(question: Question) -> list[TransferSolution]:
+    """Every kept answer about the graph where values may be sent, and the cheapest kept schedule that fits."""
+    graph, found = question.graph, list[TransferSolution]()
+    for path in paths_about("solution", graph.sha256):
+        with contextlib.suppress(RematError, TypeError, KeyError, ValueError):
+            document = read_json(path, SolutionError)["solution"]
+            if "transfers" in document and document["graph"]["sha256"] == graph.sha256:
+                found.append(TransferSolution.from_document(document, graph))
+    schedule = _cheapest_kept(dataclasses.replace(question, strategy="optimal", transfers=None))
+    if schedule is not None and not graph.has_choices:
+        found.append(TransferSolution.of_schedule(schedule, question.strategy, question.budget))
+    return found
+
+
+def _good_enough(question: Question) -> _Kept | None:
+    """What is kept for a question, if the search for it had as much time and threads, or proved it."""
     kept = _read(question)
     if kept is None or not (kept.conclusive or kept.had_as_much_as(question)):
         return None
     used_now("solution", question.key)
-    known = None if kept.conclusive else known_answer(question).schedule
-    its_own = known is not None and known.cost == kept.solution.cost  # what is kept is known, too
-    return kept.solution if its_own else no_worse(kept.solution, known)
+    return kept
 
 
 def known_answer(question: Question, known: Answer | None = None, cache: bool = True) -> Answer:
@@ -162,12 +199,15 @@ def no_worse(solution: Solution, known: Schedule | None) -> Solution:
     return dataclasses.replace(solution, status=status, schedule=known, lower_bound=bound, limit=limit)
 
 
-def store_solution(question: Question, solution: Solution) -> str:
+def store_solution(question: Question, solution: Solution | TransferSolution) -> str:
     """Keep an answer, or what it adds to one of a longer search that is kept already; atomically, or not at all.
 
-    What is kept never gets worse: a dearer schedule or a lower bound does not replace a better one. Returns a sentence
-    that says why it could not be kept, or "". Nothing is raised: the solution is what matters.
+    What is kept never gets worse: a dearer schedule or a lower bound does not replace a better one. That no plan fits
+    even if values are sent is not kept, since no reader could check it. Returns a sentence that says why it could not
+    be kept, or "". Nothing is raised: the solution is what matters.
     """
+    if isinstance(solution, TransferSolution) and solution.plan is None:
+        return ""
     try:
         kept, like = _read(question), question
         if kept is not None and not _conclusive(solution) and question.strategy != SMALLEST:
@@ -176,7 +216,10 @@ def store_solution(question: Question, solution: Solution) -> str:
             longer = kept.had_more_than(question)
             if longer:
                 like = dataclasses.replace(question, time_limit=kept.time_limit, threads=kept.threads)
-            solution = _merged(kept.solution, solution) if longer else _merged(solution, kept.solution)
+            if isinstance(solution, Solution) and isinstance(kept.solution, Solution):
+                solution = _merged(kept.solution, solution) if longer else _merged(solution, kept.solution)
+            elif longer and (solution.gap or 0.0) >= (kept.solution.gap or 0.0):
+                return ""
             if solution is kept.solution:
                 return ""
         document = {
@@ -200,7 +243,7 @@ def store_solution(question: Question, solution: Solution) -> str:
     return ""
 
 
-def store_or_warn(question: Question, solution: Solution) -> None:
+def store_or_warn(question: Question, solution: Solution | TransferSolution) -> None:
     """`store_solution` for a caller who watches warnings: a RuntimeWarning says why the solution was not kept."""
     problem = store_solution(question, solution)
     if problem:
@@ -271,7 +314,7 @@ def _cheapest_kept(question: Question) -> Schedule | None:
     return None
 
 
-def _conclusive(solution: Solution) -> bool:
+def _conclusive(solution: Solution | TransferSolution) -> bool:
     return solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
 
 
@@ -285,13 +328,11 @@ def _read(question: Question) -> _Kept | None:
         read = read_document(document, FORMAT, VERSION, SolutionError, _FILE)
         if read["key"] != question.key:
             raise SolutionError("the file answers another question")
-        solution = Solution.from_document(read["solution"], question.graph)
+        solution = _solution_in(read["solution"], question)
         if solution.budget != question.budget or solution.strategy != question.strategy:
             raise SolutionError("its solution answers another question")
-        reserved = question.options.get("budget_means") == RESERVED
-        if reserved and solution.schedule and reserved_of(solution.schedule) > solution.budget:
-            raise SolutionError("its schedule reserves more than the budget")
-        _require_believable(question, solution)
+        if isinstance(solution, Solution):
+            _require_believable(question, solution)
     except Exception:  # whatever a file can hold
         with contextlib.suppress(OSError):
             path.unlink()
@@ -299,8 +340,21 @@ def _read(question: Question) -> _Kept | None:
     return _Kept(solution, read["time_limit"], int(read["threads"]))
 
 
+def _solution_in(document: Any, question: Question) -> Solution | TransferSolution:
+    """The solution of a file, of the kind that a question asks for, checked again."""
+    if question.transfers is None:
+        return Solution.from_document(document, question.graph)
+    solution = TransferSolution.from_document(document, question.graph)
+    if solution.transfers != question.transfers or solution.plan is None:
+        raise SolutionError("its plan answers another question")
+    return solution
+
+
 def _require_believable(question: Question, solution: Solution) -> None:
-    """Refuse "infeasible" where it cannot be proven at once, and a bound that a schedule refutes."""
+    """Refuse what reserves too much, "infeasible" where it is not proven at once, and a bound that is refuted."""
+    reserved = question.options.get("budget_means") == RESERVED
+    if reserved and solution.schedule and reserved_of(solution.schedule) > solution.budget:
+        raise SolutionError("its schedule reserves more than the budget")
     if solution.status is Status.INFEASIBLE:
         if not is_proven_infeasible(question.graph, question.strategy, question.budget):
             raise SolutionError("it says that nothing fits, which is not proven at once")

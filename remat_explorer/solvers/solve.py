@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, overload
@@ -29,7 +29,15 @@ from remat_explorer.plan import Plan
 from remat_explorer.quantities import exact_bytes, format_bytes
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.bounds.merged_stages import cost_step
-from remat_explorer.solvers.cache import Question, known_answer, load_solution, no_worse, store_or_warn
+from remat_explorer.solvers.cache import (
+    Question,
+    known_answer,
+    known_plans,
+    load_plan,
+    load_solution,
+    no_worse,
+    store_or_warn,
+)
 from remat_explorer.solvers.memory.minimum_budget import Budget, budget_of, fall_back_on_smallest
 from remat_explorer.solvers.milp import backend
 from remat_explorer.solvers.registry import STRATEGIES, threads_of
@@ -121,7 +129,8 @@ def solve(
             for several budgets within the time limit, and never gives a schedule that reserves more. Its bound is that
             of the first, which nothing that fits can undercut.
         transfers: what copies to the host and back take; then the strategy is one of `TRANSFER_STRATEGIES`, such as
-            "offload", and the answer is a plan with a makespan and a bound of its own. It is not kept in the cache.
+            "offload", and the answer is a plan with a makespan and a bound of its own. With ``cache``, a search's plan
+            takes no longer than any that is kept of the graph for as little memory, whatever link it was found for.
         options: of the strategy, such as its knob (`Method.arguments` lists them).
 
     Raises:
@@ -151,17 +160,43 @@ def solve(
         if options or budget_means != REQUESTED:
             given = ", ".join(options) or f"budget_means={budget_means!r}"
             raise SolverError(f"a solve with transfers does not take {given}")
-        backend(solver)
-        budget_bytes = budget_of(graph, budget, cache)
-        load_search(on_progress or (lambda progress: None))
-        threads = min(2, cores()) if threads is None else threads
-        report, asked_to_stop = on_progress or (lambda progress: None), cancelled or (lambda: False)
-        limits = Limits(time_limit, solver, threads, report, asked_to_stop)
-        from remat_explorer.solvers.offload import solve_with_transfers  # which loads the compiled search
-
-        return solve_with_transfers(graph, budget_bytes, strategy, transfers, limits)
+        sending = (transfers, time_limit, solver, threads, on_progress, cancelled, cache)
+        return solve_sending_from((), graph, budget, strategy, *sending)
     asked = (graph, budget, strategy, time_limit, solver, threads, on_progress, cancelled, cache, budget_means)
     return solve_from(Answer(None), *asked, **options)
+
+
+def solve_sending_from(
+    known: Iterable[TransferSolution],
+    graph: Graph,
+    budget: Budget,
+    strategy: str,
+    transfers: Transfers,
+    time_limit: float,
+    solver: str = "highs",
+    threads: int | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+    cache: bool = False,
+) -> TransferSolution:
+    """`solve` where values may be sent, from what the caller knows of the graph with any budget and transfers."""
+    backend(solver)
+    budget_bytes = budget_of(graph, budget, cache)
+    threads = min(2, cores()) if threads is None else threads
+    report, asked_to_stop = on_progress or (lambda progress: None), cancelled or (lambda: False)
+    question = Question(graph, budget_bytes, strategy, solver, time_limit, threads, transfers=transfers)
+    known = [*known, *(known_plans(question) if cache else ())]
+    if cache and (kept := load_plan(question, known)) is not None:
+        report(Progress(0.0, "found in the cache"))
+        return kept
+    load_search(report)
+    limits = Limits(time_limit, solver, threads, report, asked_to_stop)
+    from remat_explorer.solvers.offload import solve_with_transfers  # which loads the compiled search
+
+    solution = solve_with_transfers(graph, budget_bytes, strategy, transfers, limits, known)
+    if cache:
+        store_or_warn(question.within(solution.seconds) if asked_to_stop() else question, solution)
+    return solution
 
 
 def solve_from(

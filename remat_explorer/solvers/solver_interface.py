@@ -36,17 +36,24 @@ def cores() -> int:
 
 
 class TransferStrategy(NamedTuple):
-    """A strategy that also sends values to the host: what it does, and whether it computes some again, too."""
+    """A strategy that also sends values to the host: what it does, whether it computes some again, and searches."""
 
     summary: str
     recomputes: bool
+    searches: bool  # for the fastest plan of all, so that it takes any that is known
 
 
 TRANSFER_STRATEGIES: dict[str, TransferStrategy] = {
-    "offload": TransferStrategy("keep, compute again, or send to the host: an anytime search with a bound", True),
-    "offload-only": TransferStrategy("keep or send to the host, and compute everything once: the same search", False),
-    "torchtitan-offload": TransferStrategy("torchtitan's planner: layers keep, compute again and send in shares", True),
-    "offload-layer-inputs": TransferStrategy("checkpoints around layers, and every n-th layer's input is sent", True),
+    "offload": TransferStrategy("keep, compute again, or send to the host: an anytime search with a bound", True, True),
+    "offload-only": TransferStrategy(
+        "keep or send to the host, and compute everything once: the same search", False, True
+    ),
+    "torchtitan-offload": TransferStrategy(
+        "torchtitan's planner: layers keep, compute again and send in shares", True, False
+    ),
+    "offload-layer-inputs": TransferStrategy(
+        "checkpoints around layers, and every n-th layer's input is sent", True, False
+    ),
 }
 INTERRUPTION = "an interruption"
 MOST_COMPUTATIONS = 300_000  # of a schedule that a search makes: its plan takes seconds and some 100 MB

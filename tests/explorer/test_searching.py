@@ -386,6 +386,38 @@ def test_where_values_may_be_sent_the_best_plan_at_the_bandwidth_of_now_is_shown
     assert sent_curve(state) == {}
 
 
+def test_a_search_that_ends_worse_than_what_is_known_shows_what_is_known(monkeypatch: Any) -> None:
+    driver = driver_of(CHAIN, budget=4, transfers="0.01 B/s", time_limit=0.0)
+    state, transfers = driver.state, rx.Transfers(0.01, 0.01)
+    known, worse = rx.solve(CHAIN, 4), rx.solve(CHAIN, 4, "offload-only", transfers=transfers)
+    assert known.cost is not None
+    assert worse.cost is not None
+    assert worse.cost > known.cost
+
+    def find(known: Any, *asked: Any, **settings: Any) -> Any:
+        assert [one.cost for one in known] == [26.0]  # the search has what the curve knows
+        return dataclasses.replace(worse, strategy="offload", status=Status.FEASIBLE, lower_bound=17.0)
+
+    monkeypatch.setattr(solving, "solve_sending_from", find)
+    state.frontier = extend_frontier(CHAIN, None, [known])
+    solved(driver)
+    assert (state.sending, state.schedule.cost) == (None, 26.0)
+    assert "nothing is sent: at 0.01 B a unit of cost no faster plan that sends values is known" in state.status
+
+
+def test_a_plan_that_sends_nothing_is_a_schedule_of_the_curve() -> None:
+    driver = driver_of(CHAIN, budget=4, transfers="0.01 B/s", time_limit=2)
+    state = solved(driver).state
+    assert (state.sending, state.schedule.cost, state.solution.budget) == (None, 26.0, 4)
+    assert state.frontier.best(4).cost == 26.0
+    assert "nothing is sent: at 0.01 B a unit of cost no" in state.status
+    assert "0 B sent" not in state.status
+    assert sent_curve(state) == {}
+    state.budget = 10  # everything can be kept, which nothing undercuts
+    solved(driver)
+    assert "no plan that sends values is faster (proven)" in state.status
+
+
 def test_panels_say_of_a_plan_that_sends_why_each_value_travels_and_what_cannot_be_compared() -> None:
     explorer = explorer_of(rx.linear(8), budget=4, transfers="1 B/s", time_limit=2)
     solved(explorer)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
+import random
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import pytest
 import remat_explorer as rx
 from remat_explorer.errors import SolverError, UnknownNameError
 from remat_explorer.graph import Graph
-from remat_explorer.offload import TransferPlan, Transfers, TransferSolution, check_transfers
+from remat_explorer.offload import TransferPlan, Transfers, TransferSolution, best_known, check_transfers
 from remat_explorer.plan import Plan
 from remat_explorer.solvers import largest_operation
 from remat_explorer.solvers.condensed_graph import CondensedGraph
@@ -23,6 +26,7 @@ from remat_explorer.solvers.search.renewal_search import Renewals
 from remat_explorer.solvers.search.renewals import Copies, one_by_one
 from remat_explorer.solvers.solver_interface import Limits
 from tests.offload.small_graphs import Instance, drawn_graph, instances
+from tests.offload.transfer_runs import random_plan
 from tests.thorough import thorough, thorough_but
 
 DATA = Path(__file__).parents[1] / "data"
@@ -224,6 +228,68 @@ def test_no_kept_answer_of_the_one_problem_is_given_for_the_other() -> None:
         assert sent.cost is not None
         assert less.cost is not None
         assert sent.cost < less.cost
+
+
+def test_a_plan_that_is_known_for_less_is_no_slower_with_more() -> None:
+    """Of 1,000 random graphs, each with a random plan: what it takes with more of everything, one after another."""
+    faster = 0
+    for seed in range(1000):
+        graph, draw = drawn_graph(seed, 5 + seed % 5), random.Random(seed)
+        if graph.value_bytes.sum() == 0:
+            continue
+        plan = random_plan(graph, seed, odd=seed % 2 == 1, costs=False)
+        room, given = plan.host_peak, plan.transfers
+        less = Transfers(given.out, given.back, given.latency + draw.random(), room, given.duplex)
+        known = replace(plan, transfers=less)
+        solution = TransferSolution(
+            graph, less, "offload", rx.solvers.Status.FEASIBLE, plan.peak, known, graph.total_cost, 0.0
+        )
+        budget, transfers, before = plan.peak, less, known.makespan
+        more: list[dict[str, Any]] = [{"out": 2 * less.out}, {"back": math.inf}, {"latency": 0.0}]
+        more += [{"host_bytes": None}, {"duplex": True}, {"host_bytes": room + 1}]
+        draw.shuffle(more)
+        for change in more:
+            budget, transfers = budget + draw.randrange(2), replace(transfers, **change)
+            found = best_known([solution], budget, transfers, "offload")
+            assert found is not None
+            assert found.plan is not None
+            assert check_transfers(found.plan, budget).makespan <= before * (1 + 1e-12)
+            faster += found.plan.makespan < before * (1 - 1e-9)
+            before = found.plan.makespan
+        assert best_known([solution], plan.peak - 1, transfers, "offload") is None
+        if room:
+            assert best_known([solution], budget, replace(transfers, host_bytes=room - 1), "offload") is None
+    assert faster > 500
+
+
+def test_a_solve_with_the_cache_takes_no_longer_than_what_is_kept_for_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path))
+    graph = drawn_graph(45, 12)
+    budget, less = largest_operation(graph)[1], Transfers(0.7, 0.9, 0.1, 30)
+    first = rx.solve(graph, budget, "offload", 3.0, transfers=less, cache=True)
+    assert first.plan is not None
+    assert first.plan.sent_bytes > 0
+    for more in (less, replace(less, out=1.0), replace(less, latency=0.0), replace(less, host_bytes=None)):
+        for memory in (budget, budget + 3):
+            at_once = rx.solve(graph, memory, "offload", 0.0, transfers=more, cache=True)
+            assert at_once.cost is not None
+            assert at_once.cost <= first.plan.makespan
+            alone = rx.solve(graph, memory, "offload", 0.0, transfers=more)
+            assert alone.cost is None or alone.cost >= at_once.cost
+            assert (at_once.lower_bound or 0.0) <= at_once.cost
+    tighter = rx.solve(graph, budget, "offload", 0.0, transfers=replace(less, back=0.5), cache=True)
+    assert tighter.cost is not None
+    assert tighter.cost >= (first.lower_bound or 0.0)
+    assert (tighter.lower_bound or 0.0) >= (first.lower_bound or 0.0)  # what no plan undercuts with more, none does
+    plain = rx.solve(graph, budget, time_limit=3, cache=True)
+    slow = rx.solve(graph, budget, "offload", 0.0, transfers=Transfers(1e-6, 1e-6), cache=True)
+    once = rx.solve(graph, budget, "offload-only", 0.0, transfers=Transfers(1e-6, 1e-6), cache=True)
+    if plain.cost is not None:
+        assert slow.cost is not None
+        assert slow.cost <= plain.cost
+    assert once.plan is None or once.plan.computing == pytest.approx(graph.total_cost)
 
 
 def test_a_budget_below_the_largest_operation_is_infeasible() -> None:

@@ -66,6 +66,12 @@ def test_every_wait_that_is_left_out_is_caught() -> None:
     assert all(found[what, "caught"] for what in ("fetch", "send", "order"))
 
 
+def test_a_wait_for_a_copy_whose_memory_is_overwritten_by_the_same_bytes_is_caught() -> None:
+    exactness = Exactness(*random_network(15))
+    found = waits_left_out(exactness, random_plan(exactness.graph, 760, late=False))  # a loss in place of its only term
+    assert {fate for _, fate in found} == {"caught"}
+
+
 @pytest.fixture(scope="module")
 def net() -> tuple[nn.Module, torch.Tensor]:
     torch.manual_seed(0)

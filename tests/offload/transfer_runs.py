@@ -127,7 +127,8 @@ class LyingInWait(CopyThreads):
     """Copies that are as late as they may be, over memory that tells who came too early, or too late.
 
     Memory on the device holds NaN before it is filled and after it is freed; nobody may write to it then, and the host
-    never holds more than the list says. Every copy must hold what its value held when it was sent first. The wait
+    never holds more than the list says. Every copy must hold what its value held when it was sent first, and be done
+    before its memory is overwritten, be it by the same bytes. The wait
     numbered ``removed``, of those for what is not done yet, is left out; ``waits`` says what each was for. A copy
     begins when somebody waits for it, or for another one behind it; a copy out whose own wait is left out, at once.
     """
@@ -141,6 +142,7 @@ class LyingInWait(CopyThreads):
         self._may_begin: set[int] = set()
         self._after: dict[int, list[Any]] = {}
         self._freed: list[torch.UntypedStorage] = []
+        self._too_late: list[Any] = []  # jobs whose memory was overwritten
         self._content: dict[int, np.ndarray] = {}
 
     def send(self, place: int, value: int, tensor: torch.Tensor) -> None:
@@ -202,6 +204,8 @@ class LyingInWait(CopyThreads):
     def statement_over(self) -> None:
         """To be called between two statements."""
         if self.lost is not None:
+            if not self.lost.done and self.waits[self.removed or 0] == "send":
+                self._too_late.append(self.lost)
             self.covered, self.lost = self.covered or self.lost.done, None
 
     def _allow(self, job: Any) -> None:
@@ -224,6 +228,8 @@ class LyingInWait(CopyThreads):
             while id(job) not in self._may_begin and not self._stopping:
                 self._changed.wait()
         super()._run(job)
+        if job in self._too_late:
+            raise CaughtError("a copy is of memory that was overwritten")
         if not self._stopping and not np.array_equal(_bytes(job.storage), self._content[job.copy.value]):
             raise CaughtError("a copy is not what was sent")
 

@@ -6,21 +6,19 @@ anything is solved.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 
-from remat_explorer.errors import ScheduleError
 from remat_explorer.explanations import first_look
 from remat_explorer.explorer.state.implementation_choices import describe_kinds
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.state.strategy_choice import describe_strategy
 from remat_explorer.figures import schedule_of, widest_journey
 from remat_explorer.graph import Graph, cost_unit
-from remat_explorer.memoize import memoize_by_identity
-from remat_explorer.offload import TransferPlan, Transfers, TransferSolution, check_transfers, status_of
+from remat_explorer.offload import Transfers, TransferSolution, best_known, retimed
 from remat_explorer.quantities import format_bytes, format_overhead, format_rate, format_seconds, format_share
 from remat_explorer.solvers import OwnPoint, Solution, Status, default_strategy, extend_frontier, rules_out_budget
+
+SENDS = "offload"  # the strategy where values may be sent
 
 
 def show_schedule(state: State, schedule, solution: Solution | None, sending: TransferSolution | None = None) -> None:
@@ -55,14 +53,14 @@ def show_best_known(state: State, budget: int | None = None) -> Solution | None:
     'Best known within 5 B: overhead +52.9 %, no bound proven'
     """
     budget = state.budget if budget is None else budget
-    frontier = state.frontier
-    if frontier is None or frontier.graph is not state.graph:
-        return None
-    best, sending = frontier.best(budget), best_sending(state, budget)
+    frontier = state.frontier if state.frontier is not None and state.frontier.graph is state.graph else None
+    best, sending = None if frontier is None else frontier.best(budget), best_sending(state, budget)
     with state.lock:
         if sending is not None and (best is None or _is_faster(sending, best)):
             show_sending(state, sending)
             return best
+        if frontier is None:
+            return None
         if best is None:
             state.say(_explain_none_shown(state, budget), "warning")
             return None
@@ -87,10 +85,7 @@ def show_sending(state: State, sending: TransferSolution) -> None:
 
 
 def best_sending(state: State, budget: int) -> TransferSolution | None:
-    """The fastest known plan that may send values within a budget, as fast as the bandwidth of now lets it be.
-
-    The statements of a plan are legal at any bandwidth; their times are those of now. A bound of a budget and of
-    transfers that are at least as good holds, too.
+    """The fastest known plan within a budget, as fast as the bandwidth of now lets it be; None where it sends nothing.
 
     >>> import remat_explorer as rx
     >>> graph = rx.linear(4)
@@ -99,60 +94,19 @@ def best_sending(state: State, budget: int) -> TransferSolution | None:
     >>> best_sending(state, 4).cost > state.known_sending[0].cost, best_sending(state, 3)
     (True, None)
     """
-    transfers = state.transfers
-    fitting = [solution for solution in sending_now(state) if solution.peak is not None and solution.peak <= budget]
-    if transfers is None or not fitting:
+    if state.transfers is None:
         return None
-    best = min(fitting, key=lambda solution: solution.cost or 0.0)
-    bounds = [best.graph.total_cost] + [
-        solution.lower_bound
-        for solution in state.known_sending
-        if solution.lower_bound is not None
-        and solution.budget >= budget
-        and solution.strategy == best.strategy
-        and _is_at_least(solution.transfers, transfers)
-    ]
-    bound = max(bounds)
-    if (best.budget, best.lower_bound) == (budget, bound):
-        return best
-    return replace(best, budget=budget, lower_bound=bound, status=status_of(best.cost, bound))
+    known = [one for one in state.known_sending if one.graph is state.graph]
+    best = best_known(known, budget, state.transfers, SENDS)
+    return best if best is not None and best.plan is not None and best.plan.sent_bytes else None
 
 
 def sending_now(state: State) -> list[TransferSolution]:
-    """Every known plan that may send values, as fast as the bandwidth of now lets it be."""
-    known = [solution for solution in state.known_sending if solution.plan and solution.graph is state.graph]
+    """Every known plan that sends values, as fast as the bandwidth of now lets it be."""
     if state.transfers is None:
         return []
-    return [found for solution in known if (found := _retime(solution, state.transfers)) is not None]
-
-
-def _retime(solution: TransferSolution, transfers: Transfers) -> TransferSolution | None:
-    """A known plan with other transfers, checked; None where it is not legal with them."""
-    if solution.transfers == transfers or solution.plan is None:
-        return solution
-    times = _known_times(solution)
-    if transfers not in times:
-        plan = TransferPlan(solution.graph, transfers, solution.plan.statements)
-        retimed = replace(solution, transfers=transfers, plan=plan, lower_bound=None, status=Status.FEASIBLE)
-        try:
-            check_transfers(plan, solution.peak)
-            times[transfers] = retimed
-        except ScheduleError:  # the host has no room
-            times[transfers] = None
-    return times[transfers]
-
-
-@memoize_by_identity
-def _known_times(solution: TransferSolution) -> dict[Transfers, TransferSolution | None]:
-    return {}
-
-
-def _is_at_least(these: Transfers, those: Transfers) -> bool:
-    """Whether whatever is possible with some transfers is so with these, as fast."""
-    room = math.inf if these.host_bytes is None else these.host_bytes
-    least = math.inf if those.host_bytes is None else those.host_bytes
-    rates = these.out >= those.out and these.back >= those.back and these.latency <= those.latency
-    return rates and room >= least and these.duplex >= those.duplex
+    known = [one for one in state.known_sending if one.graph is state.graph and one.plan and one.plan.sent_bytes]
+    return [found for solution in known if (found := retimed(solution, state.transfers)) is not None]
 
 
 def _is_faster(sending: TransferSolution, than: Solution) -> bool:

@@ -10,26 +10,38 @@ from typing import Any
 
 from remat_explorer.errors import SolverError
 from remat_explorer.explorer.controllers.screen import (
+    SENDS,
     add_to_frontier,
-    best_sending,
+    describe_best_known,
+    describe_rate,
     describe_result,
     rules_out,
+    show_best_known,
     show_schedule,
-    show_sending,
     update_auto_selection,
 )
 from remat_explorer.explorer.state.state import HistoryPoint, State
 from remat_explorer.explorer.state.strategy_choice import SolveRequest, describe_strategy, remark_on, solve_request
+from remat_explorer.figures import schedule_of
 from remat_explorer.graph import Graph
+from remat_explorer.offload import TransferSolution, status_of
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers import STRATEGIES, Answer, Frontier, Progress, Solution, Status, method_of
-from remat_explorer.solvers import solve as find_plan
+from remat_explorer.solvers import (
+    STRATEGIES,
+    Answer,
+    Frontier,
+    Progress,
+    Solution,
+    Status,
+    default_strategy,
+    method_of,
+    solve_sending_from,
+)
 
 MAX_HISTORY = 400  # moments that are kept of one solve
 _STAYS = "The screen shows the schedule from before."
-SENDS = "offload"  # the strategy where values may be sent
 POLL = 0.1  # seconds; also how long Cancel may go unheard
 
 
@@ -87,20 +99,32 @@ def solve(state: State, cancelled: threading.Event) -> None:
 
 
 def solve_sending(state: State, graph: Graph, cancelled: threading.Event) -> None:
-    """Look for the fastest plan that may send values; it joins what is known, of which the best is shown."""
+    """Look for the fastest plan that may send values, from what is known; the best is shown.
+
+    A plan that sends nothing is a schedule of the trade-off curve, with the bound of all plans.
+    """
     budget, transfers = state.budget, state.transfers
     begins = f"Searching within {format_bytes(budget)}, {transfers.describe()}"
     state.say(f"{begins}: starting…")
     state.history = ()
-    settings = {"time_limit": state.time_limit, "solver": state.solver, "cancelled": cancelled.is_set}
-    found = find_plan(
+    best = _best_within(state.frontier, budget)
+    plain = [] if best is None or best.schedule is None or not best.schedule.is_frontier_advancing else [best.schedule]
+    found = solve_sending_from(
+        [*state.known_sending, *(TransferSolution.of_schedule(schedule, SENDS, budget) for schedule in plain)],
         graph,
         budget,
         SENDS,
-        transfers=transfers,
+        transfers,
+        state.time_limit,
+        state.solver,
         on_progress=lambda progress: state.say(f"{begins}: {progress.doing}"),
-        **settings,
+        cancelled=cancelled.is_set,
+        cache=True,
     )
+    if found.plan is not None and not found.plan.sent_bytes:
+        schedule, name = schedule_of(found.plan), default_strategy(graph)
+        like = Solution(graph, name, found.status, budget, schedule, found.lower_bound, found.seconds, found.solver)
+        add_to_frontier(state, graph, [replace(like, limit=found.limit)])
     with state.lock:
         if state.graph is not graph:
             return
@@ -113,9 +137,19 @@ def solve_sending(state: State, graph: Graph, cancelled: threading.Event) -> Non
             )
         if found.plan is None or state.budget != budget:
             return
-        best = best_sending(state, budget)
-        show_sending(state, found if best is None or best.cost == found.cost else best)
+        best = show_best_known(state)
+        if state.sending is None and best is not None:
+            state.say(*_describe_nothing_sent(best, found))
         update_auto_selection(state)
+
+
+def _describe_nothing_sent(best: Solution, found: TransferSolution) -> tuple[str, str]:
+    """A schedule in one line that no known plan with transfers is faster than, and the line's tone."""
+    advancing = best.schedule is not None and best.schedule.is_frontier_advancing  # what the bound speaks of
+    proven = advancing and status_of(best.cost, found.lower_bound) is Status.OPTIMAL
+    which = "no plan that sends values is faster (proven)" if proven else "no faster plan that sends values is known"
+    rate = describe_rate(found.transfers, found.graph)
+    return f"{describe_best_known(best)} · nothing is sent: at {rate} {which}", "good" if proven else "plain"
 
 
 def warm_start(state: State, request: SolveRequest, budget: int) -> Answer:

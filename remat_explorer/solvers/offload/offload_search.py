@@ -2,8 +2,8 @@
 
 1. Computing everything once is returned if it fits. Where nothing can be sent, the problem is Checkmate's, and
    `optimal` answers.
-2. `offload` begins with the schedule that `optimal` finds in a part of the time. It, plans that only send, and plans
-   that do both are starts of the local search over renewals (`renewals`, `renewal_search`).
+2. `offload` begins with the schedule that `optimal` finds in a part of the time. It, plans that only send, plans that
+   do both, and the fastest that is known are starts of the local search over renewals (`renewals`, `renewal_search`).
 3. The local search cools down again and again, each time from the best plan of a start or of all, and for longer. How
    long is counted in moves, so the time limit decides where this ends, but not which plans there are on the way.
 4. Beside it, bounds in the order of their price: computing once; a few moments with transfers (`transfer_moments`), as
@@ -18,7 +18,7 @@ No bound of Checkmate's problem is used: a fetch may be cheaper than any computa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
@@ -29,10 +29,12 @@ from remat_explorer.offload import (
     TransferPlan,
     Transfers,
     TransferSolution,
+    best_known,
     check_transfers,
+    known_bound,
     status_of,
 )
-from remat_explorer.plan import Plan
+from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_overhead
 from remat_explorer.solution_summary import Status
 from remat_explorer.solvers.anytime_search import optimal
@@ -65,9 +67,17 @@ _TRIES = 12  # repairs from nothing until a start is given up
 
 
 def solve_with_transfers(
-    graph: Graph, budget: int, strategy: str, transfers: Transfers, limits: Limits
+    graph: Graph,
+    budget: int,
+    strategy: str,
+    transfers: Transfers,
+    limits: Limits,
+    known: Iterable[TransferSolution] = (),
 ) -> TransferSolution:
     """The fastest plan that a strategy finds in time, checked; see the top of this file.
+
+    A strategy that searches takes no longer than the fastest of the answers that are ``known`` of this graph, with any
+    budget and transfers.
 
     Raises:
         UnknownNameError: if there is no such strategy.
@@ -82,6 +92,7 @@ def solve_with_transfers(
     infeasible = budget < smallest_budget_with_stages(graph)
     if not infeasible:
         found.raise_bound(graph.total_cost)
+        found.begin(strategy, known)
         if checkpoint_all_peak(graph) <= budget:
             found.keep(TransferPlan.from_plan(Plan.of(checkpoint_all(graph)), transfers))
         elif strategy in _RULES:
@@ -143,6 +154,15 @@ class _Found:
     def proven(self) -> bool:
         return self.plan is not None and self.cost - self.bound <= PROVEN * self.cost
 
+    def begin(self, strategy: str, known: Iterable[TransferSolution]) -> None:
+        """Take what is known already, if the strategy may."""
+        of_all = TRANSFER_STRATEGIES[strategy]
+        known = [one for one in known if of_all.searches and (of_all.recomputes or _computes_once(one))]
+        best = best_known(known, self.budget, self.transfers, strategy)
+        if best is not None and best.plan is not None:
+            self.keep(best.plan)
+        self.raise_bound(known_bound(known, self.budget, self.transfers, strategy))
+
     def keep(self, plan: TransferPlan) -> bool:
         """Check a plan, and take it if it is faster; whether it was."""
         if plan.makespan >= self.cost * (1 - _SAME):
@@ -154,6 +174,11 @@ class _Found:
 
     def raise_bound(self, bound: float) -> None:
         self.bound = max(self.bound, bound)
+
+
+def _computes_once(solution: TransferSolution) -> bool:
+    statements = () if solution.plan is None else solution.plan.statements
+    return all(one.first for one in statements if isinstance(one, Compute))
 
 
 class _Search:
@@ -175,6 +200,8 @@ class _Search:
 
     def run(self) -> bool:
         """Search until the time is up or the plan is proven; whether it is proven that there is none."""
+        if self.found.proven:
+            return False
         with ThreadPoolExecutor(1) as beside:
             bounding: Future[bool] | None = None
             if self.limits.threads > 1:
@@ -202,13 +229,17 @@ class _Search:
 
     def _start(self) -> None:
         """The starts of the local search."""
+        known = self.found.plan
         if self.may_run:
             seconds = min(_RECOMPUTING * self.limits.left, _RECOMPUTING_SECONDS)
             part = Limits(seconds, self.limits.solver, 1, lambda progress: None, self.limits.cancelled)
             answer = optimal.METHOD(self.graph, self.budget, part)
             if answer.schedule is not None:
-                self.found.keep(TransferPlan.from_plan(Plan.of(answer.schedule), self.transfers))
-                self._add(self.renewals.of_schedule(answer.schedule))
+                plan = TransferPlan.from_plan(Plan.of(answer.schedule), self.transfers)
+                self.found.keep(plan)
+                self._add(self.renewals.of_plan(plan))
+        if known is not None:
+            self._add(self.renewals.of_plan(known))
         for may_run in (False, True) if self.may_run else (False,):
             for _ in range(_TRIES):
                 if self.over:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from remat_explorer.machine_code import counting_nothing, entry
-from remat_explorer.offload import Event, TransferPlan, Transfers
-from remat_explorer.schedule import Schedule
+from remat_explorer.offload import Event, Fetch, TransferPlan, Transfers
+from remat_explorer.plan import Compute
 from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.search.annealing import below, uniform
 from remat_explorer.solvers.search.compiled_state import FlatGraph
@@ -297,12 +297,19 @@ class Renewals:
         cost = begin_search(self.flat, self.copies, self.state, self.random, self.budget, may_run, self.copies.possible)
         return Chain(self.state.runs.copy(), self.state.fetches.copy(), cost) if cost < NEVER else None
 
-    def of_schedule(self, schedule: Schedule) -> Chain | None:
-        """The renewals of a schedule, which fetches nothing; None if they exceed the budget."""
-        runs = np.zeros((self.condensed.n, self.condensed.n), dtype=np.uint8)
-        for t, k, _ in schedule.sequence:
-            runs[t, k] = k != t
-        chain = Chain(runs, np.zeros_like(self.state.fetches), NEVER)
+    def of_plan(self, plan: TransferPlan) -> Chain | None:
+        """The renewals of a plan, each fetch where it is first read; None if they exceed the budget."""
+        chain = Chain(np.zeros_like(self.state.runs), np.zeros_like(self.state.fetches), NEVER)
+        group_of = {v: group for group, values in enumerate(self.members) for v in values}
+        unread = set[int]()
+        for one in plan.statements:
+            if isinstance(one, Fetch):
+                unread.add(one.value)
+            elif isinstance(one, Compute):
+                chain.runs[one.stage, one.operation] = not one.first
+                for v in unread.intersection(self.condensed.graph.inputs(one.operation)):
+                    unread.remove(v)
+                    chain.fetches[one.stage, group_of[v]] = 1
         chain.cost = self._measure(chain)
         return chain if chain.cost < NEVER else None
 
