@@ -19,7 +19,7 @@ from remat_explorer.schedule import Schedule
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedSchedule:
     """What the checker found: the schedule, its cost, the peak of U, and the plan with its own, lower peak."""
 
     schedule: Schedule
@@ -29,7 +29,7 @@ class Checked:
     plan: Plan
 
 
-def check(graph: Graph, R: np.ndarray, S: np.ndarray, budget: int | None = None) -> Checked:
+def check(graph: Graph, R: np.ndarray, S: np.ndarray, budget: int | None = None) -> CheckedSchedule:
     """Verify R and S against ``graph`` and replay their plan; `check_schedule` does it without matrices.
 
     Args:
@@ -51,7 +51,7 @@ def check(graph: Graph, R: np.ndarray, S: np.ndarray, budget: int | None = None)
     return check_schedule(Schedule(graph, R, S), budget)
 
 
-def check_schedule(schedule: Schedule, budget: int | None = None) -> Checked:
+def check_schedule(schedule: Schedule, budget: int | None = None) -> CheckedSchedule:
     """Verify a schedule and replay its plan, in time and memory that grow with what it computes."""
     broken = schedule.violation()
     if broken:
@@ -64,7 +64,7 @@ def check_schedule(schedule: Schedule, budget: int | None = None) -> Checked:
     if budget is not None and peak > budget:
         at = plan.timeline.stage[plan.timeline.peak_statement]
         raise ScheduleError(f"stage {at} needs {exact_bytes(peak)}, above the budget of {exact_bytes(budget)}")
-    return Checked(schedule, cost, U_peak, peak, plan)
+    return CheckedSchedule(schedule, cost, U_peak, peak, plan)
 
 
 def replay(plan: Plan) -> tuple[float, int]:

@@ -38,7 +38,7 @@ from remat_explorer.errors import OutOfMemoryError, RematError
 from remat_explorer.quantities import MOST_BYTES, exact_bytes
 
 
-def grown(pool: Pool, size: int, driver: Driver, segments: dict[int, Segment]) -> Block | None:
+def grow_block(pool: Pool, size: int, driver: Driver, segments: dict[int, Segment]) -> Block | None:
     """A block of at least ``size`` bytes that is in no list, with new memory at its end; None where there is none.
 
     What the driver gave before it ran out stays, as a free block.
@@ -259,7 +259,7 @@ class CachingAllocator:
 
     def _new(self, pool: Pool, size: int) -> Block | None:
         if self._expandable:
-            return grown(pool, size, self._driver, self.segments)
+            return grow_block(pool, size, self._driver, self.segments)
         whole = segment_bytes(size)
         if not self._driver.take(whole):
             return None

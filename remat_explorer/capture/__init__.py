@@ -27,7 +27,7 @@ from remat_explorer.capture.devices import find_device
 from remat_explorer.capture.dry_run import TensorPlaceholder, dry_run_forward, has_placeholder, store_placeholders
 from remat_explorer.capture.fake_tensors import fake_tensor_mode
 from remat_explorer.capture.generated_sources import drop_source_with
-from remat_explorer.capture.graph_assembly import TRAINED, assemble, identifier, numbered
+from remat_explorer.capture.graph_assembly import TRAINED, assemble, identifier, number_storages
 from remat_explorer.capture.graph_rewrites import graph_results, is_random, output_node, rewrite_graph, state_bytes
 from remat_explorer.capture.in_place import IN_PLACE, OVER_GRADIENT, SWAPPED, Overwriting, fits
 from remat_explorer.capture.input_assumptions import BrokenAssumption

@@ -106,7 +106,7 @@ def assemble(
     )
 
 
-def numbered(storages: Storages) -> Numbers:
+def number_storages(storages: Storages) -> Numbers:
     """The value id of each storage, in order: what an operation writes, then what only its alternatives write."""
     number: Numbers = {}
     for draft in storages.operations:

@@ -35,7 +35,7 @@ from remat_explorer.capture.graph_assembly import (
     SOURCE_LINE,
     TRAINED,
     assemble,
-    numbered,
+    number_storages,
 )
 from remat_explorer.capture.graph_rewrites import (
     copy_out_of_large_storages,
@@ -136,7 +136,7 @@ def trace(
     if not storages.operations:
         raise CaptureError(f"{type(model).__name__} has no operation that depends on its inputs: nothing to plan")
     storages.resident_bytes += _optimizer_bytes(model, options.optimizer)
-    number = numbered(storages)
+    number = number_storages(storages)
     assert step.returned is not None  # it has been traced
     inputs = _inputs(joint.module)
     results = _results(storages, step.returned, inputs)

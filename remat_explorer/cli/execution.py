@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import remat_explorer as rx
-from remat_explorer.cli.model_lookup import captured, chosen_strategies, find_graph, find_source, is_graph_file
+from remat_explorer.cli.model_lookup import capture_graph, chosen_strategies, find_graph, find_source, is_graph_file
 from remat_explorer.cli.output import (
     CONTRADICTED,
     DONE,
@@ -27,7 +27,7 @@ from remat_explorer.cli.solving import (
     remarks,
     report_interrupted,
     report_without_schedule,
-    solved,
+    solve_watched,
     without_matrices,
 )
 from remat_explorer.documents import write_text
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     def counting(what: str) -> Callable[[int, int], None]:
         return lambda done, total: say(options, f"{what} {done} of {total}")
 
-    graph = captured(options, source)
+    graph = capture_graph(options, source)
     with beside_search(options, "the profile"):
         graph = rx.profile(
             graph,
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
             on_progress=counting("profiling operation"),
             refresh=options.refresh,
         )
-    watched = solved(options, graph)
+    watched = solve_watched(options, graph)
     solution = watched.solution
     if solution.schedule is None and watched.interrupted:
         return report_interrupted()
@@ -137,7 +137,7 @@ def _found(options: argparse.Namespace) -> tuple[Source | None, Graph]:
         return None, find_graph(options)
     device = options.device if options.execute else "cpu"
     source = find_source(options, device)  # of a graph file it says that there is nothing to execute
-    graph = captured(options, source, options.costs)
+    graph = capture_graph(options, source, options.costs)
     if options.execute:
         progress, refresh = _counting(options, "profiling operation"), options.refresh
         with beside_search(options, "the profile"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from remat_explorer.cli.model_lookup import captured, find_graph, find_source
+from remat_explorer.cli.model_lookup import capture_graph, find_graph, find_source
 from remat_explorer.cli.output import DONE, put, require_outputs, table, written_to
 from remat_explorer.graph import Graph, Summary, cost_unit
 from remat_explorer.plain_text import one_line
@@ -48,7 +48,7 @@ def strategies(options: argparse.Namespace) -> int:
 def capture(options: argparse.Namespace) -> int:
     """Capture a model and write its graph file."""
     require_outputs(options)
-    graph = captured(options, find_source(options, options.device, runs=False), options.costs)
+    graph = capture_graph(options, find_source(options, options.device, runs=False), options.costs)
     kernels = graph.options.kernels if graph.options else None
     graph.save(options.output)
     document = {

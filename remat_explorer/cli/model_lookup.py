@@ -30,10 +30,10 @@ def find_graph(options: argparse.Namespace) -> Graph:
         _refuse(options, (*SIZES, "costs", *CHOICES), "a graph file has its sizes and costs already")
         _refuse(options, ("implementations",), f"a graph file has its implementations already; {AMONG_THEM}")
         return Graph.load(options.model)
-    return captured(options, find_source(options, runs=False), options.costs)
+    return capture_graph(options, find_source(options, runs=False), options.costs)
 
 
-def captured(options: argparse.Namespace, source: Source, costs: str | None = None) -> Graph:
+def capture_graph(options: argparse.Namespace, source: Source, costs: str | None = None) -> Graph:
     """The graph of a model, with the implementations that were asked for; kinds of which it has none are said."""
     chosen = capture_options(options)
     with beside_search(options, "the capture"):

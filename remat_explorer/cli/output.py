@@ -108,11 +108,11 @@ def written_to(path: str | Path) -> str:
     return f"written to {one_line(str(path))}"
 
 
-def retyped(options: argparse.Namespace, given: dict[str, str]) -> str:
+def retype_command(options: argparse.Namespace, given: dict[str, str]) -> str:
     """The command as it was typed, for a shell, with other values of some options; "" leaves one out.
 
     >>> words = ["solve", "my net.json", "--budget=60%", "--option", "segments=2", "--json"]
-    >>> retyped(argparse.Namespace(words=words), {"--budget": "60% of the way", "--option": ""})
+    >>> retype_command(argparse.Namespace(words=words), {"--budget": "60% of the way", "--option": ""})
     "remat-explorer solve 'my net.json' --json --budget '60% of the way'"
     """
     words, kept = iter(options.words), ["remat-explorer"]

@@ -60,7 +60,7 @@ TICK = 0.1  # seconds between two looks at the solve
 
 
 @dataclass(frozen=True)
-class Watched:
+class WatchedSolve:
     """How a watched solve ended.
 
     Attributes:
@@ -76,7 +76,7 @@ class Watched:
     history: tuple[Progress, ...] = ()
 
 
-def watch(options: argparse.Namespace, graph: Graph) -> Watched:
+def watch(options: argparse.Namespace, graph: Graph) -> WatchedSolve:
     """Solve in a process of its own, so that a time limit and Ctrl-C are heard while a back end is at work.
 
     Raises:
@@ -109,7 +109,7 @@ def watch(options: argparse.Namespace, graph: Graph) -> Watched:
     solution = job.solution()
     if not interrupted:
         solution = fall_back_on_smallest(solution, options.budget, chosen.get("implementations", "all"))
-    return Watched(solution, interrupted, job.from_cache, tuple(history))
+    return WatchedSolve(solution, interrupted, job.from_cache, tuple(history))
 
 
 def progress_line(seconds: float, time_limit: float, progress: Progress | None, graph: Graph) -> str:

@@ -17,11 +17,11 @@ from remat_explorer.cli.output import (
     beside_search,
     put,
     require_outputs,
-    retyped,
+    retype_command,
     say,
     written_to,
 )
-from remat_explorer.cli.solve_progress import TICK, Watched, progress_line, watch
+from remat_explorer.cli.solve_progress import TICK, WatchedSolve, progress_line, watch
 from remat_explorer.cli.terminal import complain
 from remat_explorer.documents import write_text
 from remat_explorer.errors import FileError, SolutionError, SolverError
@@ -44,7 +44,7 @@ def solve(options: argparse.Namespace) -> int:
     require_outputs(options)
     if options.offload is not None or options.host_memory is not None or options.strategy in TRANSFER_STRATEGIES:
         return _solve_with_transfers(options)
-    watched = solved(options, find_graph(options))
+    watched = solve_watched(options, find_graph(options))
     solution = watched.solution
     if solution.schedule is None and watched.interrupted:
         return report_interrupted()
@@ -72,7 +72,7 @@ def solve(options: argparse.Namespace) -> int:
     return DONE if solution.status is Status.OPTIMAL else NOT_IN_TIME
 
 
-def solved(options: argparse.Namespace, graph: Graph) -> Watched:
+def solve_watched(options: argparse.Namespace, graph: Graph) -> WatchedSolve:
     """The solution of ``graph``, with progress on a terminal; written to a file if there is a schedule.
 
     Raises:
@@ -89,7 +89,7 @@ def solved(options: argparse.Namespace, graph: Graph) -> Watched:
     return watched
 
 
-def remarks(watched: Watched) -> list[str]:
+def remarks(watched: WatchedSolve) -> list[str]:
     """What a person should know of how a solution came about."""
     lines = []
     if watched.interrupted:
@@ -107,7 +107,7 @@ def report_interrupted() -> int:
     return INTERRUPTED
 
 
-def report_without_schedule(options: argparse.Namespace, watched: Watched) -> int:
+def report_without_schedule(options: argparse.Namespace, watched: WatchedSolve) -> int:
     """Say what forbids the budget, or what ended the search for a schedule, and the smallest one worth trying."""
     from remat_explorer.solvers import RESERVED, explain_unfit
 
@@ -146,7 +146,7 @@ def _command_instead(options: argparse.Namespace, solution: Solution, smallest: 
     given = {"--budget": budget if fits else reachable_budget(budget)}
     if solution.strategy != better:
         given |= {"--strategy": better, "--option": ""}
-    return retyped(options, given)
+    return retype_command(options, given)
 
 
 def reachable_budget(budget: str) -> str:
@@ -254,7 +254,7 @@ def _report_without_plan(options: argparse.Namespace, solution: TransferSolution
     given = {"--budget": reachable_budget(options.budget)}
     if not TRANSFER_STRATEGIES[solution.strategy].recomputes:
         given |= {"--strategy": "offload"}
-    lines.append(f"to go on, type: {retyped(options, given)}")
+    lines.append(f"to go on, type: {retype_command(options, given)}")
     put(options, _without_plan(solution) | {"interrupted": False, "largest_operation": least}, "\n".join(lines))
     return INFEASIBLE if solution.status is Status.INFEASIBLE else NOT_IN_TIME
 
@@ -319,7 +319,7 @@ def _print_sweep(options: argparse.Namespace, frontier: Frontier, interrupted: b
         lines.append("interrupted: the points are the best known by then")
     elif not frontier.points and not isinstance(given := read_budgets(options.budgets), int):
         reachable = ", ".join(dict.fromkeys(map(reachable_budget, given)))
-        lines.append(f"to go on, type: {retyped(options, {'--budgets': reachable})}")
+        lines.append(f"to go on, type: {retype_command(options, {'--budgets': reachable})}")
     document = {
         key: entry for key, entry in frontier.to_document(with_runs=False).items() if key not in ("format", "version")
     }

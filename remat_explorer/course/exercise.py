@@ -119,7 +119,7 @@ class Exercise:
 
     def verdict(self, mine: Any, *given: Any) -> str:
         """What is said to an answer: right, not right, or that there is none yet."""
-        if unanswered(mine):
+        if is_unanswered(mine):
             return UNANSWERED
         said = (
             self.judged(mine, *given)
@@ -140,7 +140,7 @@ def least_cost(graph: Graph, budget: int) -> float:
     return math.inf if cost is None else cost
 
 
-def unanswered(mine: Any) -> bool:
+def is_unanswered(mine: Any) -> bool:
     """Whether nothing has been written yet: None, the dots of Python, or an empty text."""
     return mine is None or mine is ... or (isinstance(mine, str) and not mine.strip())
 

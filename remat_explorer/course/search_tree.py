@@ -137,7 +137,7 @@ def search_tree(nodes: Sequence[Node], theme: Theme = "light") -> Figure:
     colours, places = palette(theme), _places(nodes)
     drawn = [_drawn(nodes[: last + 1], places, colours) for last in range(len(nodes))]
     frames = [
-        go.Frame(data=traces, name=str(node.number + 1), layout={"title": {"text": told(node)}})
+        go.Frame(data=traces, name=str(node.number + 1), layout={"title": {"text": describe_node(node)}})
         for traces, node in zip(drawn, nodes, strict=True)
     ]
     figure: Any = make_subplots(2, 1, row_heights=[0.78, 0.22], vertical_spacing=0.09, subplot_titles=(TREE, "cost"))
@@ -161,7 +161,7 @@ def search_tree(nodes: Sequence[Node], theme: Theme = "light") -> Figure:
     controls = player([str(node.number + 1) for node in nodes], "linear program ", 900, 1.1, colours)
     controls["sliders"][0] |= {"active": len(nodes) - 1, "pad": {"t": 45}}
     figure.update_layout(
-        title={"text": told(nodes[-1]), "y": 0.98, "yanchor": "top"},
+        title={"text": describe_node(nodes[-1]), "y": 0.98, "yanchor": "top"},
         height=300 + 30 * rows,
         **colours.look,
         legend={"x": 1, "xanchor": "right", "y": 1.06, "yanchor": "bottom", "orientation": "h"},
@@ -171,10 +171,10 @@ def search_tree(nodes: Sequence[Node], theme: Theme = "light") -> Figure:
     return figure
 
 
-def told(node: Node) -> str:
+def describe_node(node: Node) -> str:
     """What happened at a node, as a sentence, and what is known after it.
 
-    >>> told(Node(3, 1, "R[5,2] = 1", 27.0, "no better", 26.0, 24.0))
+    >>> describe_node(Node(3, 1, "R[5,2] = 1", 27.0, "no better", 26.0, 24.0))
     'R[5,2] = 1: at least 27, no better than what is known. Best known 26, proven 24.'
     """
     ends = {
@@ -210,7 +210,7 @@ def _drawn(nodes: Sequence[Node], places: Sequence[tuple[float, float]], colours
         "y": [places[node.number][1] for node in nodes],
         "text": [f"{node.bound:g}" if math.isfinite(node.bound) else "\u00d7" for node in nodes],
         "textfont": {"size": 11, "color": [colours.ground if node.fate in FILLED else colours.ink for node in nodes]},
-        "hovertext": [told(node) for node in nodes],
+        "hovertext": [describe_node(node) for node in nodes],
         "hoverinfo": "text",
         "mode": "markers+text",
         "cliponaxis": False,

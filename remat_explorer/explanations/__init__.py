@@ -28,7 +28,7 @@ from remat_explorer.explanations.operations import (
     values_of_stages,
 )
 from remat_explorer.explanations.peak import Memory, PeakRow, StageSummary, alive_at, summarize_stage
-from remat_explorer.explanations.values import Explanation, Life, explain_value, in_vain_text, kept_bytes, lives_of
+from remat_explorer.explanations.values import Explanation, Lifetime, explain_value, in_vain_text, kept_bytes, lives_of
 from remat_explorer.explanations.wording import (
     Mention,
     Words,

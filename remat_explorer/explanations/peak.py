@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from remat_explorer.explanations.choices import first_runs
-from remat_explorer.explanations.values import Life, lives_of
+from remat_explorer.explanations.values import Lifetime, lives_of
 from remat_explorer.explanations.wording import (
     Mention,
     Words,
@@ -140,7 +140,7 @@ def _at_the_peak(plan: Plan) -> Memory:
     return _alive_at(plan, plan.timeline.peak_statement)
 
 
-def _row(plan: Plan, at: int, life: Life) -> PeakRow:
+def _row(plan: Plan, at: int, life: Lifetime) -> PeakRow:
     graph, running = plan.graph, plan.statements[at]
     value = graph.values[life.value]
     read = life.next_reader(at)

@@ -48,7 +48,7 @@ NAMED = 3
 
 
 @dataclass(frozen=True)
-class Vain:
+class VainRuns:
     """An operation that the dearer schedule runs more often.
 
     Attributes:
@@ -62,7 +62,7 @@ class Vain:
     cost: float
 
 
-def in_vain(dearer: Schedule, cheaper: Schedule) -> list[Vain]:
+def in_vain(dearer: Schedule, cheaper: Schedule) -> list[VainRuns]:
     """Operations that run more often in the first schedule, the costliest first.
 
     Args:
@@ -74,7 +74,7 @@ def in_vain(dearer: Schedule, cheaper: Schedule) -> list[Vain]:
     >>> def leanest(computed):
     ...     return Schedule.leanest(linear(2), 5, Computations.of(computed))
     >>> in_vain(leanest([*once[:3], (3, 0, 1), *once[3:]]), leanest(once))
-    [Vain(operation=0, runs=1, cost=1.0)]
+    [VainRuns(operation=0, runs=1, cost=1.0)]
     """
     first, second = _runs(dearer), _runs(cheaper)
     costs: dict[int, float] = defaultdict(float)
@@ -84,7 +84,7 @@ def in_vain(dearer: Schedule, cheaper: Schedule) -> list[Vain]:
     for operation, runs in first.items():
         more = runs - second[operation]
         if more > 0:
-            found.append(Vain(operation, more, more * costs[operation] / runs))
+            found.append(VainRuns(operation, more, more * costs[operation] / runs))
     return sorted(found, key=lambda vain: (-vain.cost, vain.operation))
 
 
@@ -130,7 +130,7 @@ def _runs(schedule: Schedule) -> Counter[int]:
 
 
 @dataclass(frozen=True)
-class Life:
+class Lifetime:
     """One version of a value, from the statement that writes it to the last one during which it is in memory.
 
     A version whose storage an output takes over is gone when that output is written, although the operation reads it.
@@ -162,7 +162,7 @@ class Life:
 
 
 @dataclass(frozen=True, eq=False)
-class Lives:
+class Lifetimes:
     """Every version of every value along a plan.
 
     Attributes:
@@ -170,21 +170,21 @@ class Lives:
         of_value: for each value its versions, in order.
     """
 
-    every: tuple[Life, ...]
-    of_value: tuple[tuple[Life, ...], ...]
+    every: tuple[Lifetime, ...]
+    of_value: tuple[tuple[Lifetime, ...], ...]
 
     @cached_property
     def _bounds(self) -> np.ndarray:
         return np.array([(life.first, life.last) for life in self.every], dtype=np.int64).reshape(-1, 2)
 
-    def at(self, statement: int) -> list[Life]:
+    def at(self, statement: int) -> list[Lifetime]:
         """The versions in memory while a statement runs."""
         first, last = self._bounds.T
         return [self.every[i] for i in np.flatnonzero((first <= statement) & (statement <= last))]
 
 
 @memoize_by_identity
-def lives_of(plan: Plan) -> Lives:
+def lives_of(plan: Plan) -> Lifetimes:
     """The versions of every value along ``plan``; found once for each plan.
 
     >>> from remat_explorer.instances import linear
@@ -194,12 +194,12 @@ def lives_of(plan: Plan) -> Lives:
     """
     graph, stages = plan.graph, plan.timeline.stage.tolist()
     begun: dict[int, tuple[int, list[int]]] = {}
-    done: list[Life] = []
+    done: list[Lifetime] = []
     end = len(plan.statements) - 1
 
     def finish(v: int, last: int, stays: bool = False) -> None:
         first, readers = begun.pop(v)
-        done.append(Life(v, first, last, stages[first], stages[max(first, last)], tuple(readers), stays))
+        done.append(Lifetime(v, first, last, stages[first], stages[max(first, last)], tuple(readers), stays))
 
     for i, statement in enumerate(plan.statements):
         if not isinstance(statement, Compute):
@@ -215,13 +215,13 @@ def lives_of(plan: Plan) -> Lives:
     for v in list(begun):
         finish(v, end, stays=True)
     done.sort(key=lambda life: life.first)
-    of_value: list[list[Life]] = [[] for _ in graph.values]
+    of_value: list[list[Lifetime]] = [[] for _ in graph.values]
     for life in done:
         of_value[life.value].append(life)
-    return Lives(tuple(done), tuple(map(tuple, of_value)))
+    return Lifetimes(tuple(done), tuple(map(tuple, of_value)))
 
 
-class Standing(StrEnum):
+class Presence(StrEnum):
     """How a value stands in a stage."""
 
     COMPUTED = "computed"
@@ -250,9 +250,9 @@ class Explanation:
 
     value: int
     stage: int
-    kind: Standing
+    kind: Presence
     words: Words
-    lives: tuple[Life, ...]
+    lives: tuple[Lifetime, ...]
     next_read: int | None
     operations: tuple[int, ...] = ()
     cost: float = 0.0
@@ -299,11 +299,11 @@ class _Question:
         if held is not None and (held.stays or held.next_reader(begin) is not None):
             return self._kept(held, begin)
         if self.schedule.stages_of(self.value)[self.stage]:
-            return self._explained(Standing.IDLE, self._idle_words(lives))
+            return self._explained(Presence.IDLE, self._idle_words(lives))
         return self._absent(lives, begin)
 
     def _explained(
-        self, kind: Standing, words: Words, next_read: int | None = None, operations: tuple[int, ...] = ()
+        self, kind: Presence, words: Words, next_read: int | None = None, operations: tuple[int, ...] = ()
     ) -> Explanation:
         graph = self.schedule.graph
         lives = lives_of(self.plan).of_value[self.value]
@@ -329,12 +329,12 @@ class _Question:
         graph = self.schedule.graph
         return f"{count(len(operations), 'operation')}, {cost_text(graph, cost_of(graph, operations))}"
 
-    def _kept(self, life: Life, begin: int) -> Explanation:
+    def _kept(self, life: Lifetime, begin: int) -> Explanation:
         graph, read = self.schedule.graph, life.next_reader(begin)
         if read is None:
             kind = persistent_kind(graph.values[self.value].name)
             words: Words = (f"{kind.capitalize()}: it stays to the end from ", mention_stage(life.first_stage), ".")
-            return self._explained(Standing.PERSISTENT, words)
+            return self._explained(Presence.PERSISTENT, words)
         if life.stays:
             kind = persistent_kind(graph.values[self.value].name)
             words = (
@@ -344,7 +344,7 @@ class _Question:
                 self._stage_of(read),
                 ".",
             )
-            return self._explained(Standing.PERSISTENT, words, read)
+            return self._explained(Presence.PERSISTENT, words, read)
         operations = operations_again(self.schedule, self.plan.statements[read].stage, self.value)
         words = (
             f"Kept: recomputing it would run {self._work(operations)}, before ",
@@ -357,13 +357,13 @@ class _Question:
         if later:
             words = (*words, f" {count(later, 'more read')} follow{'s' if later == 1 else ''}, ")
             words = (*words, "the last in " if later > 1 else "in ", self._stage_of(life.readers[-1]), ".")
-        return self._explained(Standing.KEPT, words, read, operations)
+        return self._explained(Presence.KEPT, words, read, operations)
 
-    def _computed(self, life: Life, lives: tuple[Life, ...]) -> Explanation:
+    def _computed(self, life: Lifetime, lives: tuple[Lifetime, ...]) -> Explanation:
         words: Words = ("Computed here for the first time, by ", self._producer(), ". ", *self._fate(life, lives))
-        return self._explained(Standing.COMPUTED, words, life.next_reader(life.first))
+        return self._explained(Presence.COMPUTED, words, life.next_reader(life.first))
 
-    def _recomputed(self, life: Life, lives: tuple[Life, ...]) -> Explanation:
+    def _recomputed(self, life: Lifetime, lives: tuple[Lifetime, ...]) -> Explanation:
         runs = self.schedule.implementations_in(self.stage)
         operations = tuple(
             k
@@ -374,9 +374,9 @@ class _Question:
         purpose: Words = ("although nothing reads it",) if read is None else ("for ", self._reader(read))
         words: Words = (f"Recomputed here ({self._work(operations)}) ", *purpose, ": ")
         previous = lives[lives.index(life) - 1]
-        return self._explained(Standing.RECOMPUTED, (*words, *self._instead(previous, life)), read, operations)
+        return self._explained(Presence.RECOMPUTED, (*words, *self._instead(previous, life)), read, operations)
 
-    def _instead(self, previous: Life, following: Life) -> Words:
+    def _instead(self, previous: Lifetime, following: Lifetime) -> Words:
         """What keeping a value from one version to the next would have meant."""
         timeline, size = self.plan.timeline, self.schedule.graph.values[self.value].bytes
         since = mention_stage(previous.last_stage)
@@ -397,7 +397,7 @@ class _Question:
         )
         return (*words, place, f": by itself that is within the {name}, {format_bytes(limit)}.")
 
-    def _fate(self, life: Life, lives: tuple[Life, ...]) -> Words:
+    def _fate(self, life: Lifetime, lives: tuple[Lifetime, ...]) -> Words:
         """What becomes of a version after it is written."""
         if life.stays:
             return (
@@ -413,7 +413,7 @@ class _Question:
         following = lives[place]
         return (*words, "; then it is computed again in ", mention_stage(following.first_stage), ".")
 
-    def _idle_words(self, lives: tuple[Life, ...]) -> Words:
+    def _idle_words(self, lives: tuple[Lifetime, ...]) -> Words:
         before = [life for life in lives if life.first_stage < self.stage]
         following = next((life for life in lives if life.first_stage > self.stage), None)
         words: Words = ("S keeps it, but nothing reads it",)
@@ -425,17 +425,17 @@ class _Question:
             words = (*words, ": the plan has freed it in ", mention_stage(before[-1].last_stage, self.stage))
         return (*words, ", so it takes no memory.")
 
-    def _absent(self, lives: tuple[Life, ...], begin: int) -> Explanation:
+    def _absent(self, lives: tuple[Lifetime, ...], begin: int) -> Explanation:
         first = int(first_stages(self.schedule)[self.value]) if not lives else lives[0].first_stage
         if first < 0:
-            return self._explained(Standing.NEVER, ("Never computed: nothing that must be computed needs it.",))
+            return self._explained(Presence.NEVER, ("Never computed: nothing that must be computed needs it.",))
         if first > self.stage:
             words: Words = ("Not computed yet: ", self._producer(), " computes it in ", mention_stage(first), ".")
-            return self._explained(Standing.LATER, words)
+            return self._explained(Presence.LATER, words)
         before = [life for life in lives if life.first_stage < self.stage]
         following = next((life for life in lives if life.first_stage > self.stage), None)
         if not before:  # a persistent value whose later versions are dropped
-            return self._explained(Standing.NEVER, ("No version of it is kept.",))
+            return self._explained(Presence.NEVER, ("No version of it is kept.",))
         last = before[-1]
         freed = mention_stage(last.last_stage, self.stage)
         if following is None:
@@ -447,7 +447,7 @@ class _Question:
                     " was the last to read it, in ",
                     freed,
                 )
-            return self._explained(Standing.DONE, (*words, "."))
+            return self._explained(Presence.DONE, (*words, "."))
         words = ("Not in memory now: freed in ", freed, ", computed again in ", mention_stage(following.first_stage))
         read = following.next_reader(begin)
         if read is not None:
@@ -457,4 +457,4 @@ class _Question:
         operations = tuple(k for k in operations if runs[k])
         instead = self._instead(last, following)
         words = (*words, f" ({self._work(operations)}): ", *instead)
-        return self._explained(Standing.BETWEEN, words, read, operations)
+        return self._explained(Presence.BETWEEN, words, read, operations)

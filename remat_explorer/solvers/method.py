@@ -75,7 +75,7 @@ class BackgroundSweep(StrEnum):
 
 
 @dataclass(frozen=True)
-class Together:
+class SharedSearch:
     """How several budgets of a sweep share one search.
 
     ``plan`` makes a first answer for each budget, ascending; ``solve`` takes schedules to begin with wherever they fit,
@@ -129,7 +129,7 @@ class Method:
     compiled_search: bool = False
     threads: int = 1
     improve: Callable[..., Answer] | None = None
-    together: Together | None = None
+    together: SharedSearch | None = None
     stages: bool = True
     complete: bool = False
     smallest_budget: Callable[[Graph], int] = smallest_budget_with_stages

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from remat_explorer.checker import Checked, check, replay
+from remat_explorer.checker import CheckedSchedule, check, replay
 from remat_explorer.errors import GraphError, ScheduleError, SolverError
 from remat_explorer.graph import Graph, Implementation, Operation, Value, operation
 from remat_explorer.plan import Compute, Free, Plan
@@ -249,7 +249,7 @@ def test_a_default_in_place_only_and_one_that_overwrites_what_it_may_not_are_ref
         dataclasses.replace(graph, operations=broken)
 
 
-def checked(graph: Graph, code: int) -> Checked:
+def checked(graph: Graph, code: int) -> CheckedSchedule:
     """Every operation runs once, the addition by this implementation."""
     R = np.eye(graph.n, dtype=int)
     R[2, 2] = code

@@ -9,7 +9,7 @@ import pytest
 
 from remat_explorer.explanations import Mention, explain_value, lives_of
 from remat_explorer.explanations.choices import operations_again
-from remat_explorer.explanations.values import Standing
+from remat_explorer.explanations.values import Presence
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.plan import Compute, Free, Plan
@@ -37,7 +37,7 @@ def test_a_kept_value_is_worth_what_would_have_to_run_without_it(schedule):
     # v2 without S[6]: v0 and v1 are not in memory either, so all three run
     found = explain_value(schedule, Plan.of(schedule), 5, 2)
     assert found.sentence == "Kept: recomputing it would run 3 operations, cost 3, before v6 needs it in stage 6."
-    assert (found.kind, found.operations, found.cost) == (Standing.KEPT, (0, 1, 2), 3.0)
+    assert (found.kind, found.operations, found.cost) == (Presence.KEPT, (0, 1, 2), 3.0)
     led = [word for word in found.words if isinstance(word, Mention)]
     assert led == [Mention("v6", value=6, stage=6), Mention("stage 6", stage=6)]
 
@@ -67,11 +67,11 @@ def test_a_recomputed_value_says_for_whom_and_what_keeping_it_would_have_meant(s
 @pytest.mark.parametrize(
     ("stage", "value", "kind", "sentence"),
     [
-        (2, 5, Standing.LATER, "Not computed yet: v5 computes it in stage 5."),
-        (6, 4, Standing.DONE, "Not needed any more: v5 was the last to read it, in stage 5."),
-        (4, 1, Standing.BETWEEN, "Not in memory now: freed in stage 2, computed again in stage 7 for v7 (2 op"),
-        (1, 1, Standing.COMPUTED, "Computed here for the first time, by v1. v2 is the last to read it, in stage 2; "),
-        (8, 8, Standing.COMPUTED, "Computed here for the first time, by v8. Nothing reads it, so it is freed at once."),
+        (2, 5, Presence.LATER, "Not computed yet: v5 computes it in stage 5."),
+        (6, 4, Presence.DONE, "Not needed any more: v5 was the last to read it, in stage 5."),
+        (4, 1, Presence.BETWEEN, "Not in memory now: freed in stage 2, computed again in stage 7 for v7 (2 op"),
+        (1, 1, Presence.COMPUTED, "Computed here for the first time, by v1. v2 is the last to read it, in stage 2; "),
+        (8, 8, Presence.COMPUTED, "Computed here for the first time, by v8. Nothing reads it, so it is freed at once."),
     ],
 )
 def test_every_way_to_stand_has_its_sentence(schedule, stage, value, kind, sentence):
@@ -85,7 +85,7 @@ def test_what_is_kept_for_nobody_or_never_computed_is_called_so(schedule):
     S[6, 3] = 1  # v3 was read for the last time in stage 5
     idle = Schedule(schedule.graph, schedule.R, S)
     found = explain_value(idle, Plan.of(idle), 6, 3)
-    assert found.kind == Standing.IDLE
+    assert found.kind == Presence.IDLE
     assert found.sentence == (
         "S keeps it, but nothing reads it any more: the plan has freed it in stage 5, so it takes no memory."
     )
@@ -167,11 +167,11 @@ def test_every_stage_and_value_of_a_real_schedule_agrees_with_R_and_S(data):
     for stage in range(0, schedule.stages, 7):
         for v in range(len(graph.values)):
             found = explain_value(schedule, plan, stage, v)
-            if found.kind in (Standing.COMPUTED, Standing.RECOMPUTED):
+            if found.kind in (Presence.COMPUTED, Presence.RECOMPUTED):
                 assert schedule.computed[stage, v]
-            elif found.kind in (Standing.KEPT, Standing.PERSISTENT, Standing.IDLE):
+            elif found.kind in (Presence.KEPT, Presence.PERSISTENT, Presence.IDLE):
                 assert schedule.S[stage, v]
             else:
                 assert not schedule.S[stage, v]
-            if found.kind == Standing.LATER:
+            if found.kind == Presence.LATER:
                 assert not schedule.computed[: stage + 1, v].any()

@@ -10,7 +10,7 @@ import re
 
 from remat_explorer.explanations import (
     Explanation,
-    Life,
+    Lifetime,
     Mention,
     cost_text,
     explain_choice,
@@ -148,7 +148,7 @@ class StatementNumbers:
         return str(last - first + 1)
 
 
-def life_strip(lives: tuple[Life, ...], statements: StatementNumbers) -> str:
+def life_strip(lives: tuple[Lifetime, ...], statements: StatementNumbers) -> str:
     """A drawing of the versions of a value, with a place for the cursor.
 
     Args:
@@ -179,12 +179,12 @@ def life_strip(lives: tuple[Life, ...], statements: StatementNumbers) -> str:
     )
 
 
-def _stages(life: Life) -> str:
+def _stages(life: Lifetime) -> str:
     only = life.first_stage == life.last_stage
     return f"stage {life.first_stage}" if only else f"stages {life.first_stage} to {life.last_stage}"
 
 
-def _span(life: Life, statements: StatementNumbers) -> str:
+def _span(life: Lifetime, statements: StatementNumbers) -> str:
     return f"{_stages(life)} (statements {statements.number(life.first)} to {statements.number(life.last)})"
 
 

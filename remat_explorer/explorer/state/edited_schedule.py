@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from remat_explorer.checker import Checked, check_schedule
+from remat_explorer.checker import CheckedSchedule, check_schedule
 from remat_explorer.errors import ScheduleError
 from remat_explorer.explanations import count, persistent_kind
 from remat_explorer.graph import Graph
@@ -98,7 +98,7 @@ class EditedSchedule:
     condensed: CondensedGraph
     kept: np.ndarray
     least: np.ndarray
-    checked: Checked
+    checked: CheckedSchedule
     done: tuple[_Cells, ...] = ()
     undone: tuple[_Cells, ...] = ()
 

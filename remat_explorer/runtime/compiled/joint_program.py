@@ -32,7 +32,7 @@ from remat_explorer.capture import (
     graph_results,
     in_place_bodies,
     is_random,
-    numbered,
+    number_storages,
     output_node,
     propagate,
     rewrite_graph,
@@ -87,7 +87,7 @@ def joint_program(module: GraphModule, forward_results: int, in_place: bool = Tr
         for node, descriptor in graph_results(module)
     ]
     kept = len(endings) - len(written)
-    number = numbered(storages)
+    number = number_storages(storages)
     device = next((n.meta["val"].device for n in placeholders if n.meta["val"].numel()), torch.device("cpu"))
     graph = assemble("compiled", storages, number, (), find_device("cpu" if device.type == "cpu" else "A100"), options)
     if not in_place:

@@ -54,7 +54,7 @@ from remat_explorer.solvers.bounds.stage_refinement import (
 )
 from remat_explorer.solvers.chain_reversal.reversal_bound import reversal_bound
 from remat_explorer.solvers.condensed_graph import CondensedGraph
-from remat_explorer.solvers.method import BackgroundSweep, Method, Support, Together
+from remat_explorer.solvers.method import BackgroundSweep, Method, SharedSearch, Support
 from remat_explorer.solvers.methods.griewank import binomial_bound
 from remat_explorer.solvers.search.exact_search import search_exactly
 from remat_explorer.solvers.search.local_search import LOCAL_SEARCH, Guide, LocalSearch, LocalSearchSettings, if_within
@@ -262,7 +262,7 @@ METHOD = Method(
     compiled_search=True,
     threads=2,  # the second one runs the local search beside the bounds
     improve=improve_optimal,
-    together=Together(plan_each, solve_together),
+    together=SharedSearch(plan_each, solve_together),
     complete=True,
     background_sweep=BackgroundSweep.ALWAYS,
     symbol="circle",

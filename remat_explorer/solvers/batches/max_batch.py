@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from remat_explorer.checker import Checked, check_schedule
+from remat_explorer.checker import CheckedSchedule, check_schedule
 from remat_explorer.entry_checks import Count, Seconds, Threads, require_arguments
 from remat_explorer.errors import GraphError, ScheduleError
 from remat_explorer.graph import Graph
@@ -52,7 +52,7 @@ class BatchSearch(Search):
     def __init__(self, problem: BatchProblem, limits: Limits) -> None:
         super().__init__(limits)
         self.problem = problem
-        self.found: Checked | None = None
+        self.found: CheckedSchedule | None = None
         self.batch = 0
         self.upper_bound, self.operation = largest_operation_batch(problem)
         self.bound: BatchBound | None = None

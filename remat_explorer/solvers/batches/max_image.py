@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from remat_explorer.checker import Checked, check_schedule
+from remat_explorer.checker import CheckedSchedule, check_schedule
 from remat_explorer.entry_checks import Count, Seconds, Threads, require_arguments
 from remat_explorer.errors import QuantityError
 from remat_explorer.graph import Graph
@@ -36,7 +36,7 @@ class Fit:
     """
 
     answer: Literal["feasible", "infeasible", "unknown"]
-    checked: Checked | None
+    checked: CheckedSchedule | None
     cost_limit: float
 
 

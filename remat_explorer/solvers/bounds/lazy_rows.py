@@ -342,7 +342,7 @@ TOLERANCE = 1e-6  # of the budget: below it a fractional point counts as within 
 
 
 @dataclass(frozen=True)
-class Relaxed:
+class RelaxedSolution:
     """The linear program's answer: a valid lower bound on the cost, and a point that attains it."""
 
     bound: float  # cost below which no schedule can be; infinity if the budget is proven infeasible
@@ -405,21 +405,21 @@ class LivenessRelaxation:
             for q in np.flatnonzero(excluded.any(axis=1)):
                 self.allowed[int(model.stages.first[q]) : int(model.stages.last[q]) + 1] &= ~excluded[q]
 
-    def solve(self, incumbent: Schedule | None = None, bound: float = 0.0) -> Relaxed:
+    def solve(self, incumbent: Schedule | None = None, bound: float = 0.0) -> RelaxedSolution:
         """Rounds of the linear program, until nothing is violated, cuts help no more, or the time is up."""
         model, limits, settings = self.model, self.limits, self.settings
         total = model.condensed.graph.total_cost
-        relaxed = Relaxed(max(bound, total))
+        relaxed = RelaxedSolution(max(bound, total))
         history: list[float] = []
         while not limits.over:
             self.effort += model.milp.columns
             outcome = model.milp.solve(limits.left, cancelled=limits.cancelled)
             if outcome.status == "infeasible":
-                return Relaxed(math.inf)
+                return RelaxedSolution(math.inf)
             if outcome.values is None:
                 break
             R, S = model.matrices(outcome.values)
-            relaxed = Relaxed(max(relaxed.bound, model.cost(outcome.bound)), model.cost(outcome.bound), R, S)
+            relaxed = RelaxedSolution(max(relaxed.bound, model.cost(outcome.bound)), model.cost(outcome.bound), R, S)
             limits.tell(self.doing, incumbent, relaxed.bound)
             if limits.over:
                 break

@@ -173,7 +173,7 @@ LEAST_PLAIN = LeastPlainSettings()
 
 
 @dataclass(frozen=True)
-class Limiting:
+class LimitingPoint:
     """The point that makes a lower bound on memory."""
 
     bytes: int  # needed there, resident bytes included
@@ -185,15 +185,15 @@ class Limiting:
 
 
 @dataclass(frozen=True, eq=False)
-class Least:
+class LeastMemoryBounds:
     """How little memory is proven to be needed, and known to do."""
 
     lower_bound: int
-    limiting: Limiting  # what makes a bound, of ``lower_bound`` bytes unless a proof went beyond it
+    limiting: LimitingPoint  # what makes a bound, of ``lower_bound`` bytes unless a proof went beyond it
     schedule: Schedule  # the one with the lowest peak that is known
 
 
-def least_plain(graph: Graph, seconds: float, settings: LeastPlainSettings = LEAST_PLAIN) -> Least:
+def least_plain(graph: Graph, seconds: float, settings: LeastPlainSettings = LEAST_PLAIN) -> LeastMemoryBounds:
     """The least memory of ``graph``, from below and from above.
 
     ``seconds`` are those of an idle core, about; a busy machine has more, to find the same.
@@ -201,7 +201,7 @@ def least_plain(graph: Graph, seconds: float, settings: LeastPlainSettings = LEA
     end = time.monotonic() + seconds
     condensed = CondensedGraph.of(graph)
     working_set = least_working_set(condensed, _BOUNDING_SHARE * seconds)
-    limiting = Limiting(
+    limiting = LimitingPoint(
         working_set.bytes,
         working_set.stage,
         working_set.operation,
@@ -217,8 +217,8 @@ def least_plain(graph: Graph, seconds: float, settings: LeastPlainSettings = LEA
             end,
             close=settings.close,
         )
-        return Least(bound, limiting, schedule)
-    return Least(working_set.bytes, limiting, schedule)
+        return LeastMemoryBounds(bound, limiting, schedule)
+    return LeastMemoryBounds(working_set.bytes, limiting, schedule)
 
 
 def _values(condensed: CondensedGraph, point: WorkingSet) -> tuple[int, ...]:
@@ -344,7 +344,7 @@ def least_with_choices(
     schedule: Schedule | None = None,
     cancelled: Callable[[], bool] = lambda: False,
     settings: LeastWithChoicesSettings = LEAST_WITH_CHOICES,
-) -> Least:
+) -> LeastMemoryBounds:
     """The least memory of the joint problem, from below and from above."""
     end = time.monotonic() + seconds
     codes = allowed_codes(graph, implementations)
@@ -367,10 +367,10 @@ def least_with_choices(
         return improve_monet(graph, budget, Answer(None), limits, implementations)
 
     bound, best = settle(solve, bound, best, end, _JOINT_PATIENCE * seconds, cancelled)
-    return Least(bound, limiting, best)
+    return LeastMemoryBounds(bound, limiting, best)
 
 
-def limiting_operation(problem: CondensedChoices) -> Limiting:
+def limiting_operation(problem: CondensedChoices) -> LimitingPoint:
     """The operation that needs the most for itself in its own stage, whatever is chosen."""
     graph = problem.graph
     t = int(problem.least_memory.argmax())
@@ -384,7 +384,7 @@ def limiting_operation(problem: CondensedChoices) -> Limiting:
     earlier = [v for v in range(len(graph.values)) if graph.persistent[v] and graph.producer[v] < k]
     values = tuple(sorted({*earlier, *made.inputs, *made.outputs} - {made.overwrites}))
     way = made.name if len(graph.operations[k].implementations) > 1 else ""
-    return Limiting(int(problem.least_memory[t]), k, k, values, int(problem.base[t]), way)
+    return LimitingPoint(int(problem.least_memory[t]), k, k, values, int(problem.base[t]), way)
 
 
 def _choices(problem: CondensedChoices, limits: Limits, beyond: float) -> Iterator[Mapping[int, int]]:

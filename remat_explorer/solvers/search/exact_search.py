@@ -34,7 +34,7 @@ FINEST = 1e-9  # unit of the costs that the search compares, as a share of the g
 
 
 @dataclass(frozen=True)
-class Exact:
+class ExactResult:
     """What an exact search came to."""
 
     schedule: Schedule | None  # the cheapest schedule, or None where none below the limit was found
@@ -48,7 +48,7 @@ def search_exactly(
     limit: float = math.inf,
     work: int = WORK,
     over: Callable[[], bool] = lambda: False,
-) -> Exact:
+) -> ExactResult:
     """The cheapest schedule within the budget that costs less than a limit, or a bound if that is too much work.
 
     Lower limits take less work. ``work`` is sets of values to look at, at most, each for a quarter of a microsecond to
@@ -56,7 +56,7 @@ def search_exactly(
     """
     total = condensed.graph.total_cost
     if condensed.n > MOST_STAGES:
-        return Exact(None, total, False)
+        return ExactResult(None, total, False)
     from remat_explorer.solvers.search.exact_order import search  # compiled on its first use
 
     sets = Sets.empty(condensed)
@@ -71,8 +71,8 @@ def search_exactly(
         ended, pauses, has_schedule, more = search(flat, sets, states, int(budget), R)
         least = max(least, more)
     if ended and not has_schedule:
-        return Exact(None, limit, True)
+        return ExactResult(None, limit, True)
     schedule = if_within(condensed.schedule(R), budget) if has_schedule else None
     if schedule is not None and ended:
-        return Exact(schedule, schedule.cost, True)
-    return Exact(schedule, total + least, False)
+        return ExactResult(schedule, schedule.cost, True)
+    return ExactResult(schedule, total + least, False)

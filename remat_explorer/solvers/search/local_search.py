@@ -223,7 +223,7 @@ class Conflict:
     running: tuple[int, ...]
 
 
-class Walked(NamedTuple):
+class WalkResult(NamedTuple):
     """What a walk computed as far as it came, the conflict that stopped it, and whether it came to the end."""
 
     computations: Computations
@@ -250,7 +250,7 @@ class Walks:
         any_operation: bool = False,
         most_cost: float = math.inf,
         budget: int | None = None,
-    ) -> Walked:
+    ) -> WalkResult:
         """Walk once.
 
         ``exponents`` are of recomputation cost, bytes and distance to the next use in the eviction score. The walk ends
@@ -278,7 +278,7 @@ class Walks:
         if ended == walk.STUCK:
             conflict = Conflict(stage, operation, tuple(operations[stages == stage].tolist()))
         computations = Computations(stages, operations, np.ones(len(stages), dtype=np.uint8))
-        return Walked(computations, conflict, ended == walk.DONE)
+        return WalkResult(computations, conflict, ended == walk.DONE)
 
     def better(self, best: Schedule | None, computations: Computations) -> Schedule | None:
         """The cheaper of the best schedule so far and that of a walk that came to the end."""

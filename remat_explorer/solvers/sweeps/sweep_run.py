@@ -34,7 +34,7 @@ from remat_explorer.solvers.anytime_search.sweep_search import solve_together
 from remat_explorer.solvers.condensed_graph import CondensedGraph
 from remat_explorer.solvers.jobs.worker_process import Processes
 from remat_explorer.solvers.memory.minimum_budget import budgets_of, minimum_budget, require_count, spaced_budgets
-from remat_explorer.solvers.method import Support, Together
+from remat_explorer.solvers.method import SharedSearch, Support
 from remat_explorer.solvers.milp import BACKENDS, backend
 from remat_explorer.solvers.registry import STRATEGIES, method_of
 from remat_explorer.solvers.search.planner import load_search
@@ -251,7 +251,7 @@ class SweepQueue:
         return SweepTask(name, chunk, "together", max(0.0, left), planned=True)
 
 
-def together_of(strategy: str) -> Together | None:
+def together_of(strategy: str) -> SharedSearch | None:
     """How budgets of a strategy share their work, or None where each is solved alone."""
     method = method_of(strategy)
     return None if method is None else method.together

@@ -20,7 +20,7 @@ from remat_explorer.solvers.condensed_graph import CondensedGraph, largest_opera
 from remat_explorer.solvers.search import exact_search
 from remat_explorer.solvers.search.annealing import anneal, start
 from remat_explorer.solvers.search.compiled_state import BETTER, FlatGraph, FlipState
-from remat_explorer.solvers.search.exact_search import Exact, search_exactly
+from remat_explorer.solvers.search.exact_search import ExactResult, search_exactly
 from remat_explorer.solvers.search.local_search import LocalSearch, with_first_runs
 from remat_explorer.solvers.search.planner import plan_schedule
 from tests.solvers.drawn_graphs import drawn, loose_graphs, problems, training_graphs
@@ -139,7 +139,7 @@ def test_stop_ends_a_search_in_another_thread_and_it_can_go_on(captured):
     assert search.iterations == before + 1000
 
 
-def checked(graph: Graph, budget: int, limit: float = math.inf, work: int = 1_000_000) -> Exact:
+def checked(graph: Graph, budget: int, limit: float = math.inf, work: int = 1_000_000) -> ExactResult:
     """What the exact search finds, its schedule within the budget by the checker's account."""
     found = search_exactly(CondensedGraph.of(graph), budget, limit, work)
     if found.schedule is not None:
@@ -236,6 +236,6 @@ def test_a_search_in_slices_finds_what_it_finds_at_once_and_ends_where_the_time_
 
 def test_a_limit_at_the_optimum_is_confirmed_and_one_above_it_undercut():
     chain = linear(8)
-    assert search_exactly(CondensedGraph.of(chain), 4, limit=26) == Exact(None, 26, True)
+    assert search_exactly(CondensedGraph.of(chain), 4, limit=26) == ExactResult(None, 26, True)
     found = checked(chain, 4, limit=26.5)
     assert (present(found.schedule).cost, found.bound, found.proven) == (26, 26, True)
