@@ -19,12 +19,14 @@ def needed(name: str) -> Any:
 
 
 class Needed:
-    """A package that is loaded when a test asks for something of it: what is loaded slows down other tests."""
+    """A package that is loaded when a test asks for something of it, not when pytest looks at what a module holds."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith(("_", "pytest")):
+            raise AttributeError(name)
         return getattr(needed(self._name), name)
 
 
