@@ -11,6 +11,7 @@ import contextlib
 import functools
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from remat_explorer.capture.snapshots import ABSENT, Snapshot, SnapshotTaker
+from remat_explorer.capture.snapshots import ABSENT, PLAIN, Snapshot, SnapshotTaker
 from remat_explorer.capture.variables import UNSET, Variable
 
 Place = tuple[str | Variable, str]  # path of a module, and the name of its attribute; or a variable, and its words
@@ -168,10 +169,19 @@ def _is_same(before: Snapshot, after: Snapshot) -> bool:
     return before == after
 
 
+_Objects = dict[int, tuple[Any, dict[str, None]]]  # by their identity, with names
 REGISTRIES = ("_parameters", "_buffers", "_modules")
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _OWN = "remat_explorer.capture."
 _NOT_A_PERSONS = tuple(str(Path(place).parent) + os.sep for place in (torch.__file__, Path(__file__).parent))
+
+
+def _namespace(value: Any) -> dict[str, Any] | None:
+    """The attributes of an object, None for one that has but slots."""
+    try:
+        return object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
 
 
 class AttributeReads:
@@ -185,6 +195,7 @@ class AttributeReads:
             a plain list.
         variables: what the code reaches outside of modules.
         mentioned: the names that the code mentions, which are looked at in objects that variables hold.
+        classes: of plain objects whose attributes are recorded while `calling`, also where their names are computed.
 
     Attributes:
         names: for each module, by its identity, a weak reference to it and the names.
@@ -198,9 +209,15 @@ class AttributeReads:
     """
 
     def __init__(
-        self, model: nn.Module, variables: Sequence[Variable] = (), mentioned: frozenset[str] = frozenset()
+        self,
+        model: nn.Module,
+        variables: Sequence[Variable] = (),
+        mentioned: frozenset[str] = frozenset(),
+        classes: Sequence[type] = (),
     ) -> None:
         self.variables, self.mentioned = variables, mentioned
+        self._classes = [kind for kind in classes if "__getattribute__" not in vars(kind)]
+        self._asked: list[_Objects] = []  # in each call
         self._inside = {id(module): path for path, module in model.named_modules()}
         self._written: set[tuple[int, str]] = set()
         self._calling = False
@@ -228,7 +245,8 @@ class AttributeReads:
 
         nn.Module.__getattribute__, nn.Module.__setattr__ = get, put  # type: ignore[method-assign]
         try:
-            yield
+            with self._recording_objects():
+                yield
         finally:
             for name, method in before.items():
                 if method is None:
@@ -237,9 +255,49 @@ class AttributeReads:
                     setattr(nn.Module, name, method)
 
     @contextlib.contextmanager
+    def _recording_objects(self) -> Iterator[None]:
+        """Record what plain objects of the classes are asked for in a call, in this thread."""
+        thread, self._asked = threading.get_ident(), []
+        with contextlib.ExitStack() as stack:
+            for kind in self._classes:
+
+                def get(value: Any, name: str, kind: type = kind) -> Any:
+                    is_module = issubclass(type(value), nn.Module)  # of a class that is mixed in
+                    if self._calling and self._asked and not is_module and threading.get_ident() == thread:
+                        self._asked[-1].setdefault(id(value), (value, {}))[1][name] = None
+                    return super(kind, value).__getattribute__(name)
+
+                kind.__getattribute__ = get  # type: ignore[method-assign]
+                stack.callback(type.__delattr__, kind, "__getattribute__")
+            yield
+
+    def of_objects(self) -> list[Variable]:
+        """The attributes of objects that the last two calls asked for; objects that a call makes are none of both."""
+        first, second = self._asked[-2:] if len(self._asked) > 1 else ({}, {})
+        self._asked = []
+        found: dict[Variable, None] = {}
+        for key, (value, names) in second.items():
+            kind, held = type(value), _namespace(value)
+            if key not in first or held is None:
+                continue
+            for name in names:
+                if name == "__dict__":
+                    found[Variable(f"what a {kind.__name__} holds", held)] = None
+                elif not name.startswith("__"):
+                    holder = next((base for base in kind.__mro__ if name in vars(base)), None)
+                    if holder is None or not hasattr(type(vars(holder)[name]), "__get__"):
+                        found[Variable(f"the attribute {name!r} of a {kind.__name__}", held, name)] = None
+                    if holder is not None and name not in held and isinstance(vars(holder)[name], PLAIN):
+                        words = f"the attribute {name!r} of the class {holder.__name__}"
+                        found[Variable(words, holder, name)] = None
+        known = set(self.variables)
+        return [variable for variable in found if variable not in known]
+
+    @contextlib.contextmanager
     def calling(self) -> Iterator[None]:
         """Around a call of the model: what happens inside is the person's code."""
         self._written.clear()
+        self._asked.append({})
         self._calling = True
         try:
             yield

@@ -125,9 +125,10 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
                 raise explained from error
             if not any(_is_empty(tensor) for tensor in (*step.model.parameters(), *tensors)):
                 warnings.warn(_exported_in_words(step.model, explained), stacklevel=2)
+    asked = step.reads.of_objects()
     leaks.require_none_alive(step.model, step.changes, _in_words)
     questions.warn()
-    step.variables += questions.answers()
+    step.variables += [*asked, *questions.answers()]
     tracker.stop()
     fix_sizes(graph)
     if target is None:

@@ -56,6 +56,7 @@ _NOTES = ("architectures", "dtype")  # what save_pretrained of transformers writ
 _CONFIGS = (types.SimpleNamespace, argparse.Namespace)
 _KEEPERS = (threading.local, UserDict, UserList, ChainMap)  # of Python, looked into in full
 _MEMORY = (bytearray, array.array, ctypes.c_int.__mro__[2])  # the last is the base of everything of ctypes
+_WEAK = (weakref.WeakSet, weakref.WeakValueDictionary, weakref.WeakKeyDictionary)
 _READ = (*_MEMORY, threading.Event)
 _FOREIGN = (sys.stdlib_module_names - {"__main__"}) | {"torch", "numpy"}
 
@@ -225,7 +226,7 @@ class SnapshotTaker:
         """What is put in and taken out by whoever comes, so that only what one pass does to it is looked at."""
         if isinstance(value, queue.Queue):
             return self._with("object", value, [("queue", value.queue)], depth)
-        inner = cast(Any, getattr(value, "data", None))
+        inner: Any = getattr(value, "data", None) if isinstance(value, _WEAK) else None
         if isinstance(value, weakref.WeakSet):
             self.guards.sets.append((inner, frozenset(inner)))
             return Snapshot("container", (type(value), frozenset(map(id, value))))
@@ -265,9 +266,9 @@ class SnapshotTaker:
         elif hasattr(value, "__dict__"):
             self.guards.add_mapping(attributes)
         slots = [name for name in _slots_of(value) if looked_for is None or name in looked_for]
-        in_slots = {name: getattr(value, name, MISSING) for name in slots}
+        in_slots = {name: _in_slot(value, name) for name in slots}
         self.guards.attributes += [(value, name, held) for name, held in in_slots.items()]
-        notes = _NOTES if hasattr(value, "save_pretrained") else ()
+        notes = _NOTES if hasattr(type(value), "save_pretrained") else ()
         items = [item for item in attributes.items() if item[0] not in notes]
         items += [(name, held) for name, held in in_slots.items() if held is not MISSING]
         return self._with("object", value, items, depth + 1)
@@ -336,6 +337,16 @@ def _slots_of(value: Any) -> list[str]:
 
 
 _Restore = Callable[[Any, Any], object] | None
+
+
+def _in_slot(value: Any, name: str) -> Any:
+    """What is in a slot, without a person's own `__getattr__`, or `MISSING`."""
+    try:
+        return object.__getattribute__(value, name)
+    except AttributeError:
+        return MISSING
+
+
 _State = tuple[Callable[[Any], Any], Any, _Restore]  # how it is read, what was read, how it is put back
 
 
@@ -461,7 +472,7 @@ class Guards:
             not any(self._empty)
             and not any(space.get(name, MISSING) is not value for space, name, value in self.slots)
             and not any(type(value) is not kind for value, kind in self.classes)
-            and not any(getattr(value, name, MISSING) is not held for value, name, held in self.attributes)
+            and not any(_in_slot(value, name) is not held for value, name, held in self.attributes)
             and all(_is_same(dict.keys(d), keys) and _is_same(dict.values(d), v) for d, keys, v in self._mappings)
             and all(_is_same(held, entries) for held, entries in self._sequences)
             and all(held == copy for held, copy in self.sets)
@@ -489,7 +500,7 @@ class Guards:
                 members.clear()
                 members.update(copy)
         for value, name, held in self.attributes:
-            if getattr(value, name, MISSING) is not held:
+            if _in_slot(value, name) is not held:
                 object.__delattr__(value, name) if held is MISSING else object.__setattr__(value, name, held)
         for value, read, held, put_back in self.states:
             if put_back is not None and not _is_in_state(value, read, held):

@@ -169,8 +169,8 @@ class TrainingStep(nn.Module):
         self.changes: Changes = {}
         self._changes_of_inputs: Changes = {}
         self._moved: set[Place] = set()  # what any pass has changed
-        self.variables, names = reachable_variables(model, loss)
-        self.reads = AttributeReads(model, self.variables, names)
+        self.variables, names, classes = reachable_variables(model, loss)
+        self.reads = AttributeReads(model, self.variables, names, classes)
         self.surroundings: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
         self._modes: tuple[contextlib.AbstractContextManager[object], ...] = ()
         self.is_in_forward = False

@@ -88,13 +88,14 @@ class Variable:
             owner.pop(name, None) if value is UNSET else owner.__setitem__(name, value)
 
 
-def reachable_variables(model: nn.Module, *called: Any) -> tuple[list[Variable], frozenset[str]]:
+def reachable_variables(model: nn.Module, *called: Any) -> tuple[list[Variable], frozenset[str], list[type]]:
     """Every variable that the code of a model, of its hooks and of what is ``called`` beside it reaches by name.
 
-    With the names that this code mentions when it does not make objects.
+    With the names that this code mentions when it does not make objects, and the classes of a person's own that it
+    meets.
     """
     search = _Search(model, called)
-    return search.found, frozenset(search.read)
+    return search.found, frozenset(search.read), search.classes
 
 
 class _Search:
@@ -123,6 +124,10 @@ class _Search:
                 self._add("what is called for the loss", value)
         while self._waiting:
             self._follow(*self._waiting.pop())
+
+    @property
+    def classes(self) -> list[type]:
+        return [kind for kind in self._classes if type(kind) is type and not issubclass(kind, nn.Module)]
 
     def _add(self, words: str, owner: Any, name: str | None = None) -> None:
         variable = Variable(words, owner, name)

@@ -309,3 +309,61 @@ def test_where_a_profiler_is_in_use_somebody_says_that_nothing_is_seen() -> None
         sys.setprofile(None)
     assert profiler is not None
     assert seen
+
+
+class Configuration:
+    """Plain attributes, which forward reads under names that it computes."""
+
+    def __init__(self, **held: Any) -> None:
+        self.__dict__.update(held)
+
+
+def nested(levels: int) -> Configuration:
+    return Configuration(scale_1=1.0) if not levels else Configuration(inner=nested(levels - 1))
+
+
+ASKED: list[Callable[[Any], float]] = [
+    lambda c: getattr(c, f"scale_{len('a')}"),
+    operator.attrgetter("scale_" + str(1)),
+    lambda c: sum(vars(c).values()),
+    lambda c: sum(c.__dict__.values()),
+    lambda c: 1.0 + len([name for name in dir(c) if name.startswith("scale")]),
+    lambda c: 2.0 if hasattr(c, "scale_" + str(2)) else 1.0,
+    operator.methodcaller("__getattribute__", "scale_1"),
+    lambda c: Configuration(**vars(c)).scale_1,  # type: ignore[attr-defined]
+]
+
+
+@pytest.mark.parametrize("read", ASKED)
+def test_what_objects_are_asked_for_under_computed_names_is_compared_at_each_step(read: Callable[[Any], Any]) -> None:
+    held, data = Configuration(scale_1=1.0), x()
+    trained = planned(lambda: read(held))
+    first = trained(data)
+    assert torch.equal(trained(data), first)
+    held.scale_1, held.scale_2 = 3.0, 1.0  # type: ignore[attr-defined]
+    with pytest.raises(ExecutionError, match=r"(of|what) a Configuration( holds)?.* but the plan was made|held"):
+        trained(data)
+    assert "__getattribute__" not in vars(Configuration)
+
+
+def test_objects_within_objects_are_compared_and_those_that_forward_makes_are_not() -> None:
+    held, data = nested(5), x()
+    trained = planned(lambda: held.inner.inner.inner.inner.inner.scale_1 * Configuration(by=2.0).by)  # type: ignore
+    trained(data)
+    trained(data)
+    held.inner.inner.inner.inner.inner.scale_1 = 3.0  # type: ignore[attr-defined]
+    with pytest.raises(ExecutionError, match=r"of a Configuration.*scale_1.* is 3\.0, but the plan was"):
+        trained(data)
+
+
+class Tree:
+    """Attributes that a table has, of which it says what is missing in its own way."""
+
+    def __getattr__(self, name: str) -> Any:
+        return {"scale": 2.0}[name]
+
+
+def test_an_object_that_answers_for_missing_attributes_in_its_own_way_is_no_obstacle() -> None:
+    held, data = Tree(), x()
+    trained = planned(lambda: held.scale)
+    assert torch.equal(trained(data), trained(data))
