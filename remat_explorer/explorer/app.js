@@ -123,7 +123,10 @@ function render({ model, el }) {
     group(explorer, model.get("groups"));
     showFits(explorer, model.get("fits"));
   };
-  const changes = new MutationObserver(() => {
+  // What is written and drawn all the time has no lists and no switches.
+  const isOurs = ({ target }) => !target.closest(".remat-clickable, .remat-curve, .remat-matrices, .remat-map, .remat-model");
+  const changes = new MutationObserver((records) => {
+    if (!records.some(isOurs)) return;
     look();
     kernelTold(explorer, el, banner); // the explorer's own view may hear of its kernel long after this one
   });

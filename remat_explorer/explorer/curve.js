@@ -21,6 +21,7 @@ function render({ model, el }) {
   const [canvas, slider, tip] = root.children;
 
   let [width, height, start] = [0, 0, EDGE.left]; // where the axis begins: right of the longest number
+  let look = null; // font and colours, read when they may have changed: each reading has the page styled anew
   const low = () => model.get("low");
   const span = () => Math.max(model.get("high") - low(), 1);
   const x = (budget) => start + ((budget - low()) / span()) * (width - start - EDGE.right);
@@ -74,6 +75,12 @@ function render({ model, el }) {
     paint(shown);
   }
 
+  function getLook() {
+    const style = getComputedStyle(root);
+    const colours = ["ink", "ground", "axis", "shadow", "handle"].map((name) => [name, style.getPropertyValue(`--${name}`).trim()]);
+    return { family: style.fontFamily, ...Object.fromEntries(colours) };
+  }
+
   function paint(budget) {
     const ratio = sharpness(root);
     if (!width) return;
@@ -83,11 +90,11 @@ function render({ model, el }) {
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, height);
     if (slider.disabled) return;
-    const style = getComputedStyle(root);
-    const colour = (name) => style.getPropertyValue(`--${name}`).trim();
+    look ??= getLook();
+    const colour = (name) => look[name];
     const [{ best, bound, points, marks, infeasible, sent, others, rate, colour: sentColour }, base] = [curve(), height - EDGE.bottom];
     const y = scale({ best, points });
-    context.font = `11px ${style.fontFamily}`;
+    context.font = `11px ${look.family}`;
     const dearest = best.length ? formatOverhead(best[0][1]) : "";
     start = Math.max(EDGE.left, Math.ceil(context.measureText(dearest).width) + 8);
     shade(context, colour, bound, infeasible, y, base);
@@ -215,7 +222,7 @@ function render({ model, el }) {
     if (at > start + 12) context.fillText("+0\u2009%", start - 6, base - 3);
     const names = [];
     const name = (text, place, bold) => {
-      context.font = `${bold ? "bold " : ""}11px ${getComputedStyle(root).fontFamily}`;
+      context.font = `${bold ? "bold " : ""}11px ${look.family}`;
       const half = context.measureText(text).width / 2;
       const middle = Math.max(half + 2, Math.min(width - half - 2, place));
       if (names.some(([left, right]) => middle - half < right + 8 && middle + half > left - 8)) return;
@@ -310,10 +317,15 @@ function render({ model, el }) {
   });
 
   model.on("change:answered", answered);
-  for (const name of ["low", "high", "value", "known", "keep_all", "curve", "dragged"]) model.on(`change:${name}`, draw);
+  for (const name of ["low", "high", "value", "known", "keep_all", "dragged"]) model.on(`change:${name}`, draw);
+  model.on("change:curve", () => {
+    look = null; // it comes with each theme
+    draw();
+  });
   const sizes = new ResizeObserver(() => {
     [width, height] = [root.clientWidth, root.clientHeight];
     canvas.width = 0;
+    look = null;
     draw();
   });
   sizes.observe(root);

@@ -219,7 +219,8 @@ function render({ model, el }) {
   let [hovered, brush] = [-1, null];
   let [stale, waiting] = [false, false];
   const colours = () => model.get("colours")[model.get("theme")];
-  const isOnScreen = () => root.isConnected && frame.clientWidth > 0;
+  let [width, height] = [0, 0]; // read when they change: between changes of the page, each reading would lay it out anew
+  const isOnScreen = () => root.isConnected && width > 0;
   const said = (i) => saidOf(data, model.get("kinds"), i);
 
   function compare() {
@@ -246,7 +247,6 @@ function render({ model, el }) {
     root.dataset.compact = Boolean(model.get("compact"));
     compare();
     const ratio = sharpness(frame);
-    const [width, height] = [frame.clientWidth, frame.clientHeight];
     space = spaceOf(model, data, width, height);
     for (const canvas of [cells, overlay])
       if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio))
@@ -325,6 +325,7 @@ function render({ model, el }) {
   }
 
   const redraw = whenSeen(root, () => {
+    [width, height] = [frame.clientWidth, frame.clientHeight];
     if (isOnScreen()) draw();
     return isOnScreen();
   });

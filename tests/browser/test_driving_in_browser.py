@@ -327,8 +327,8 @@ def test_the_legend_of_other_methods_is_covered_by_nothing(tight: Any) -> None:
     for share in (0.02, 0.5, 0.98):
         place = [box["x"] + share * box["width"], box["y"] + box["height"] / 2]
         assert legend.evaluate("(legend, place) => legend.contains(document.elementFromPoint(...place))", place), share
-    run(tight, "explorer.state.methods = False")
-    choose_picture(tight, "Overview")
+    run(tight, "explorer.state.methods, explorer.state.picture = False, 'overview'")
+    tight.wait_for_selector(".remat-map", state="visible")
 
 
 BUSY = """explorer.state.busy = "solving"

@@ -13,11 +13,12 @@ function render({ model, el }) {
   const key = (target) => target && JSON.stringify([target.textContent, { ...target.dataset }]);
 
   let opened = false; // what a person has opened stays open
+  let top = 0; // how far it is scrolled, as the page has told: to ask it would have it laid out anew
+  root.addEventListener("scroll", () => (top = root.scrollTop));
 
   function draw() {
     const focused = root.contains(document.activeElement) ? key(document.activeElement) : null;
     const before = root.firstElementChild?.dataset.scroll;
-    const top = root.scrollTop;
     opened = root.querySelector("details")?.open ?? opened;
     root.innerHTML = model.get("html");
     root.querySelector("details")?.toggleAttribute("open", opened);
@@ -25,7 +26,7 @@ function render({ model, el }) {
     root.tabIndex = root.querySelector(`${NAMES}, summary`) ? -1 : 0; // what has no control is scrolled by keys itself
     for (const list of root.querySelectorAll(".roving"))
       list.querySelectorAll(NAMES).forEach((name, place) => (name.tabIndex = place === 0 ? 0 : -1));
-    root.scrollTop = before !== undefined && root.firstElementChild?.dataset.scroll === before ? top : 0;
+    if (top) root.scrollTop = before !== undefined && root.firstElementChild?.dataset.scroll === before ? top : 0;
     if (focused === null) return; // what was pressed keeps the focus, so that keys go on from there
     const again = [...root.querySelectorAll(NAMES)].find((name) => key(name) === focused);
     if (again) again.tabIndex = 0;
