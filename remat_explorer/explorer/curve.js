@@ -20,7 +20,8 @@ function render({ model, el }) {
   el.append(root);
   const [canvas, slider, tip] = root.children;
 
-  let [width, height, start] = [0, 0, EDGE.left]; // where the axis begins: right of the longest number
+  let [width, height, ratio] = [0, 0, 1];
+  let start = EDGE.left; // where the axis begins: right of the longest number
   let look = null; // font and colours, read when they may have changed: each reading has the page styled anew
   const low = () => model.get("low");
   const span = () => Math.max(model.get("high") - low(), 1);
@@ -82,7 +83,6 @@ function render({ model, el }) {
   }
 
   function paint(budget) {
-    const ratio = sharpness(root);
     if (!width) return;
     const wide = Math.round(width * ratio);
     if (canvas.width !== wide) [canvas.width, canvas.height] = [wide, Math.round(height * ratio)];
@@ -323,7 +323,7 @@ function render({ model, el }) {
     draw();
   });
   const sizes = new ResizeObserver(() => {
-    [width, height] = [root.clientWidth, root.clientHeight];
+    [width, height, ratio] = [root.clientWidth, root.clientHeight, sharpness(root)];
     canvas.width = 0;
     look = null;
     draw();

@@ -83,14 +83,7 @@ function whenSeen(root, draw) {
 
 // Where a style enlarges what is drawn, as the presenter's large type does: how much, how many pixels of the screen there
 // are for one of the layout, and where a pointer is in an element, in the layout's pixels.
-// To read the first has the page styled anew, so it is read once a frame.
-const zooms = new Map();
-
-function enlarged(element) {
-  if (zooms.size === 0) requestAnimationFrame(() => zooms.clear());
-  if (!zooms.has(element)) zooms.set(element, element.currentCSSZoom ?? 1);
-  return zooms.get(element);
-}
+const enlarged = (element) => element.currentCSSZoom ?? 1;
 const sharpness = (element) => (window.devicePixelRatio || 1) * enlarged(element);
 
 function pointerIn(element, { clientX, clientY }) {

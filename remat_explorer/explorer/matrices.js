@@ -256,7 +256,11 @@ function render({ model: kept, el }) {
   const palette = () => model.get("palettes")[root.dataset.theme];
   const producer = () => (data.values[model.get("value")] || [0, 0, 0])[2];
   // Sizes are read when they change: between changes of the page, each reading would lay it out anew.
-  const measure = () => views.forEach((view) => Object.assign(view, { across: view.frame.clientWidth, down: view.frame.clientHeight, room: view.picked.clientWidth }));
+  let ratio = 1;
+  function measure() {
+    ratio = sharpness(root);
+    for (const view of views) Object.assign(view, { across: view.frame.clientWidth, down: view.frame.clientHeight, room: view.picked.clientWidth });
+  }
   const box = (view) => ({
     left: MARGIN.left,
     top: head,
@@ -268,7 +272,6 @@ function render({ model: kept, el }) {
   const seen = () => views.filter(({ across }) => across > 0); // beside another picture U is hidden
 
   function drawCursor() {
-    const ratio = sharpness(root);
     const [stage, value, colours] = [model.get("stage"), model.get("value"), palette()];
     for (const view of seen()) {
       const context = view.overlay.getContext("2d");
@@ -280,7 +283,7 @@ function render({ model: kept, el }) {
       if (hovered) band(context, panel, part, area, hovered.stage, hovered.value, { ofStage: colours.ink, ofValue: colours.ink, width: 0.75, dash: [3, 3] });
       if (brush && brush.view === view) drawBrush(context, colours);
     }
-    for (const view of views) {
+    for (const view of model.get("compact") ? [] : views) {
       const [panel, context] = [shown[view.name], view.overlay.getContext("2d")];
       context.font = `12px ${FONT}`;
       const id = panel.idOf(value);
@@ -317,7 +320,6 @@ function render({ model: kept, el }) {
   }
 
   function draw() {
-    const ratio = sharpness(root);
     arrange();
     const marked = new Set(model.get("found"));
     head = noFolding(model, data) ? MARGIN.top : MARGIN.top + STRIP;

@@ -219,7 +219,7 @@ function render({ model, el }) {
   let [hovered, brush] = [-1, null];
   let [stale, waiting] = [false, false];
   const colours = () => model.get("colours")[model.get("theme")];
-  let [width, height] = [0, 0]; // read when they change: between changes of the page, each reading would lay it out anew
+  let [width, height, ratio] = [0, 0, 1]; // read when they change: between changes of the page, each reading would lay it out anew
   const isOnScreen = () => root.isConnected && width > 0;
   const said = (i) => saidOf(data, model.get("kinds"), i);
 
@@ -246,7 +246,6 @@ function render({ model, el }) {
   function draw() {
     root.dataset.compact = Boolean(model.get("compact"));
     compare();
-    const ratio = sharpness(frame);
     space = spaceOf(model, data, width, height);
     for (const canvas of [cells, overlay])
       if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio))
@@ -285,7 +284,6 @@ function render({ model, el }) {
 
   function drawCursor() {
     if (!space) return;
-    const ratio = sharpness(frame);
     const context = overlay.getContext("2d");
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, overlay.width, overlay.height);
@@ -325,7 +323,7 @@ function render({ model, el }) {
   }
 
   const redraw = whenSeen(root, () => {
-    [width, height] = [frame.clientWidth, frame.clientHeight];
+    [width, height, ratio] = [frame.clientWidth, frame.clientHeight, sharpness(frame)];
     if (isOnScreen()) draw();
     return isOnScreen();
   });
