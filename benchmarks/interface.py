@@ -16,8 +16,9 @@ the cell in a new kernel, once the model has been explored on this machine, to t
 trade-off curve on the screen: 2 s. "Cold" is the same with an empty cache folder, nothing compiled: to the sentence
 that says what is going on, 0.5 s after the page has the explorer's controls, and to the matrices. "CPU" is what kernel,
 server and browser together have used by then, in seconds, which others on the machine hardly change: 4 s cold and 1.5 s
-otherwise. "Drag, page" is the time that the page's main thread is busy for each step of a drag, everything included:
-16 ms up to 600 operations. What misses its target is marked with *.
+otherwise. "Drag, page" is the CPU time of the page's main thread for each step of a drag, from the pointer's event on,
+what the kernel answers and JupyterLab itself included: 16 ms up to 600 operations. "Run it" is the time from the button
+to the measured curve: 5 s. What misses its target is marked with *.
 "stolen" is the share of the processor time this machine wanted that others on the same host took meanwhile. Thousands
 of operations: benchmarks/folding.py.
 """
@@ -71,6 +72,7 @@ TARGETS = {
     "cold said": 500.0,
     "cold CPU": 4.0,
     "drag page": 16.0,
+    "run it": 5000.0,
 }
 PAUSE = 0.5  # seconds between two changes: the plots, which are drawn last, are done before the next one
 SLACK = {"densenet161": 4.0}
@@ -355,9 +357,9 @@ def look(page: Any, address: str, root: Path, case: str, repeats: int = 3) -> di
 
 
 def drag_page(page: Any, repeats: int) -> list[float]:
-    """Milliseconds that the page's main thread is busy for each step of a drag along the curve."""
+    """Milliseconds of CPU time of the page's main thread for each step of a drag along the curve."""
     session = page.context.new_cdp_session(page)
-    session.send("Performance.enable")
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
     box, found = page.locator(".remat-curve").bounding_box(), []
     height = box["y"] + 0.25 * box["height"]
 
@@ -387,7 +389,14 @@ def measure_first_cell(page: Any, address: str, root: Path, case: str, options: 
     page.wait_for_function(IDLE, timeout=300_000)
     run(page, "explorer.wait_for_sweep(120)")
     page.wait_for_timeout(2000)
-    return {"drag page": drag_page(page, options.repeats)} | look(page, address, root, case)
+    found: dict[str, Any] = {"drag page": drag_page(page, options.repeats)}
+    if case == SHIPPED:
+        page.wait_for_function(IDLE, timeout=60_000)
+        begun = time.monotonic()
+        page.locator(".remat-controls").get_by_role("button", name="Run it").click()
+        page.locator(".remat-story .chip", has_text="measured").first.wait_for(timeout=120_000)
+        found["run it"] = [1000 * (time.monotonic() - begun)]
+    return found | look(page, address, root, case)
 
 
 def row(case: str, result: dict[str, Any]) -> list[str]:
@@ -441,6 +450,7 @@ def main() -> None:
         "cold, sentence",
         "cold, CPU s",
         "drag, page",
+        "run it",
         "kernel memory",
         "page memory",
         "stolen",

@@ -340,24 +340,59 @@ function build() {
     if (name === "U") caption.append(zoomButtons(buttons));
     return { name, title, cells, overlay, frame, labels, words, legend, picked, subtitle };
   });
-  const [tip, live] = [element("div", "remat-tip"), element("div", "remat-live")];
-  live.setAttribute("role", "status");
-  live.setAttribute("aria-live", "polite");
+  const [tip, live] = [element("div", "remat-tip"), liveRegion()];
   root.append(tip, live);
   return { root, views, tip, live, buttons };
 }
 
-function zoomButtons(buttons) {
-  const group = element("span", "remat-zoom");
-  for (const [name, [text, hint]] of Object.entries(BUTTONS)) {
+function liveRegion() {
+  const live = element("div", "remat-live");
+  live.setAttribute("role", "status");
+  live.setAttribute("aria-live", "polite");
+  return live;
+}
+
+// Adds a button for each entry, a name with its text and its hint.
+function addButtons(group, entries, buttons) {
+  for (const [name, [text, hint]] of Object.entries(entries)) {
     const button = (buttons[name] = element("button", "", text));
-    button.type = "button";
-    button.title = hint;
-    button.setAttribute("aria-label", hint);
+    Object.assign(button, { type: "button", title: hint, ariaLabel: hint });
     group.append(button);
   }
+}
+
+function zoomButtons(buttons) {
+  const group = element("span", "remat-zoom");
+  addButtons(group, BUTTONS, buttons);
   buttons.brush.setAttribute("aria-pressed", "false");
   return group;
+}
+
+// What they do in matrices and map; Zoom stays pressed until it is pressed again.
+function listenToZoom(buttons, scale, showWhole) {
+  const setBrushing = (on) => buttons.brush.setAttribute("aria-pressed", String(on));
+  const brushing = () => buttons.brush.getAttribute("aria-pressed") === "true";
+  buttons.brush.addEventListener("click", () => setBrushing(!brushing()));
+  buttons.in.addEventListener("click", () => scale(0.5));
+  buttons.out.addEventListener("click", () => scale(2));
+  buttons.whole.addEventListener("click", showWhole);
+  return { brushing, setBrushing };
+}
+
+// Keys that matrices and map have in common.
+function commonKeys(model, scale) {
+  const play = () => {
+    model.set("playing", !model.get("playing"));
+    model.save_changes();
+  };
+  return {
+    "+": () => scale(0.5),
+    "=": () => scale(0.5),
+    "-": () => scale(2),
+    n: () => model.send({ found: 1 }),
+    N: () => model.send({ found: -1 }),
+    " ": play,
+  };
 }
 
 // What shades and hatching mean where one copy of a block stands for all.

@@ -127,11 +127,6 @@ function listenToKeys({ model, root, data, part, select, zoomTo, scale, brushing
     return true;
   }
 
-  function play() {
-    model.set("playing", !model.get("playing"));
-    model.save_changes();
-  }
-
   root.addEventListener("keydown", (event) => {
     const [stage, value] = [model.get("stage"), model.get("value")];
     const keys = {
@@ -143,13 +138,8 @@ function listenToKeys({ model, root, data, part, select, zoomTo, scale, brushing
       PageDown: () => select(stage + 10, value),
       Home: () => select(0, value),
       End: () => select(data().stages - 1, value),
-      "+": () => scale(0.5),
-      "=": () => scale(0.5),
-      "-": () => scale(2),
+      ...commonKeys(model, scale),
       Escape: escape,
-      n: () => model.send({ found: 1 }),
-      N: () => model.send({ found: -1 }),
-      " ": play,
     };
     if (!(event.key in keys) || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === " " && event.target !== root) return; // a button's own key
@@ -438,9 +428,8 @@ function render({ model: kept, el }) {
     model.save_changes();
   }
 
-  const setBrushing = (on) => buttons.brush.setAttribute("aria-pressed", String(on));
-  const brushing = () => buttons.brush.getAttribute("aria-pressed") === "true";
   const scale = (factor) => zoomTo(zoomed(part, data, model.get("stage"), producer(), factor, folding));
+  const { brushing, setBrushing } = listenToZoom(buttons, scale, () => zoomTo([]));
 
   const handlers = { model, root, views, tip, box, select, zoomTo, scale, brushing, setBrushing, drawCursor };
   handlers.data = () => data;
@@ -454,10 +443,6 @@ function render({ model: kept, el }) {
   listenToPointer(handlers);
   listenToKeys(handlers);
   const editedNoMore = listenToEdits(handlers, edits);
-  buttons.brush.addEventListener("click", () => setBrushing(!brushing()));
-  buttons.in.addEventListener("click", () => scale(0.5));
-  buttons.out.addEventListener("click", () => scale(2));
-  buttons.whole.addEventListener("click", () => zoomTo([]));
 
   for (const name of CELLS) model.on(`change:${name}`, () => changed(true));
   for (const name of SHOWN) model.on(`change:${name}`, () => changed(false));

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import traitlets as t
 
-from remat_explorer.explanations import kinds_in, kinds_of_codes, label_of
+from remat_explorer.explanations import cost_text, kinds_in, kinds_of_codes, label_of
 from remat_explorer.explorer.controllers.editing import (
     apply_edit,
     begin_editing,
@@ -32,7 +32,6 @@ from remat_explorer.graph import Graph
 from remat_explorer.graph.repeated_blocks import repeated_blocks
 from remat_explorer.offload import TransferPlan
 from remat_explorer.plan import Compute
-from remat_explorer.quantities import format_seconds
 from remat_explorer.schedule import Schedule, memory_before
 
 LEVELS = 65535  # U travels as 16 bits: fine enough for three digits, a quarter of int64
@@ -380,7 +379,7 @@ def hover_labels(graph: Graph) -> tuple[list[list[Any]], list[list[Any]]]:
         [
             node.name,
             node.phase,
-            _cost(node.default.cost),
+            cost_text(graph, node.default.cost),
             node.default.outputs[0] if node.default.outputs else -1,
             [way.name for way in node.implementations] if len(node.implementations) > 1 else [],
             [place[kind] for kind in kinds] if len(place) > 1 else [],
@@ -422,11 +421,6 @@ def kind_colours(graph: Graph) -> list[list[str]]:
     kinds = ("", *kinds_in(graph))
     light, dark = implementation_colours(kinds, "light"), implementation_colours(kinds, "dark")
     return [[label_of(kind), light[kind], dark[kind]] for kind in kinds]
-
-
-def _cost(cost: float) -> str:
-    """Costs of captured graphs are seconds; those of the teaching graphs are whole units."""
-    return f"cost {cost:g}" if cost == int(cost) and cost > 0 else format_seconds(cost)
 
 
 def uneditable_values(graph: Graph) -> list[int]:

@@ -15,17 +15,6 @@ const COMPARISONS = {
   stop: ["×", "Stop comparing."],
 };
 
-function mapButtons(group, entries, buttons) {
-  for (const [name, [text, hint]] of Object.entries(entries)) {
-    const button = (buttons[name] = element("button", "", text));
-    button.type = "button";
-    button.title = hint;
-    button.setAttribute("aria-label", hint);
-    group.append(button);
-  }
-  return group;
-}
-
 function buildMap() {
   const root = element("div", "remat-map");
   const buttons = {};
@@ -33,9 +22,9 @@ function buildMap() {
   const [heading, words, picked] = [element("b", "", "Memory map"), element("span", "words"), element("span", "remat-picked")];
   const tools = element("span", "remat-zoom");
   tools.append(element("span", "said", "Colours"));
-  mapButtons(tools, CHOICES, buttons);
+  addButtons(tools, CHOICES, buttons);
   tools.append(element("span", "said", "Compare"));
-  mapButtons(tools, COMPARISONS, buttons);
+  addButtons(tools, COMPARISONS, buttons);
   tools.append(element("span", "said", ""), ...zoomButtons(buttons).children);
   caption.append(heading, words, picked, tools);
   const [body, frame, table] = [element("div", "body"), element("div", "remat-canvas"), element("div", "remat-moments")];
@@ -49,9 +38,7 @@ function buildMap() {
   const [cells, overlay] = [document.createElement("canvas"), document.createElement("canvas")];
   frame.append(cells, overlay);
   body.append(frame, table);
-  const [legendLine, tip, live] = [element("div", "remat-legend"), element("div", "remat-tip"), element("div", "remat-live")];
-  live.setAttribute("role", "status");
-  live.setAttribute("aria-live", "polite");
+  const [legendLine, tip, live] = [element("div", "remat-legend"), element("div", "remat-tip"), liveRegion()];
   root.append(caption, body, legendLine, tip, live);
   return { root, words, picked, buttons, frame, cells, overlay, table, legend: legendLine, tip, live };
 }
@@ -185,18 +172,10 @@ function listenToMapKeys({ model, frame, data, select, scale, zoomWhole, isZoome
       PageDown: () => select(stage + 10, null),
       Home: () => select(0, null),
       End: () => select(data().stages - 1, null),
-      "+": () => scale(0.5),
-      "=": () => scale(0.5),
-      "-": () => scale(2),
+      ...commonKeys(model, scale),
       Escape: escape,
       p: () => pin(model.get("moment") === stage ? null : stage),
       c: recolour,
-      n: () => model.send({ found: 1 }),
-      N: () => model.send({ found: -1 }),
-      " ": () => {
-        model.set("playing", !model.get("playing"));
-        model.save_changes();
-      },
     };
     if (!(event.key in keys) || event.ctrlKey || event.metaKey || event.altKey) return;
     if (data().count === 0 || keys[event.key]() === false) return;
@@ -352,8 +331,7 @@ function render({ model, el }) {
     model.save_changes();
   }
   const scale = (factor) => data.count && zoomStages(...scaled(space.first, space.last, model.get("stage"), data.stages, factor));
-  const brushing = () => buttons.brush.getAttribute("aria-pressed") === "true";
-  const setBrushing = (on) => buttons.brush.setAttribute("aria-pressed", String(on));
+  const { brushing, setBrushing } = listenToZoom(buttons, scale, zoomWhole);
   function pin(moment) {
     model.set("moment", moment);
     model.save_changes();
@@ -376,10 +354,6 @@ function render({ model, el }) {
   handlers.brush = (drawn) => (drawn === undefined ? brush : (brush = drawn));
   listenToMapPointer(handlers);
   listenToMapKeys(handlers);
-  buttons.brush.addEventListener("click", () => setBrushing(!brushing()));
-  buttons.in.addEventListener("click", () => scale(0.5));
-  buttons.out.addEventListener("click", () => scale(2));
-  buttons.whole.addEventListener("click", zoomWhole);
   buttons.pin.addEventListener("click", () => pin(model.get("moment") === model.get("stage") ? null : model.get("stage")));
   buttons.peaks.addEventListener("click", () => pin(model.get("moment") === "peaks" ? null : "peaks"));
   buttons.stop.addEventListener("click", () => pin(null));

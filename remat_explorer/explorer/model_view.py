@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import traitlets as t
 
+from remat_explorer.explanations import cost_text
 from remat_explorer.explorer.page_widget import PageWidget, pull_traits, push_traits
 from remat_explorer.explorer.state.state import BUDGETS, State
 from remat_explorer.figures import DARK, LIGHT, AnyPlan, folded_picture, host_stack, snake_layout, snake_picture
@@ -20,7 +21,6 @@ from remat_explorer.graph import Graph
 from remat_explorer.graph.repeated_blocks import repeated_blocks
 from remat_explorer.offload import Fetch
 from remat_explorer.plan import Compute, Free, Plan
-from remat_explorer.quantities import format_seconds
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import checkpoint_all
 
@@ -144,7 +144,7 @@ def graph_picture(graph: Graph, folded: Sequence[int] = ()) -> tuple[dict[str, A
         [
             node.name,
             node.phase,
-            format_cost(node.default.cost),
+            cost_text(graph, node.default.cost),
             round(node.default.cost / highest, 4),
             node.default.workspace,
             sorted(set(node.default.inputs)),
@@ -235,8 +235,3 @@ def step_plan(plan: AnyPlan) -> np.ndarray:
 def _counted(values: Iterable[int]) -> list[int]:
     listed = list(values)
     return [len(listed), *listed]
-
-
-def format_cost(cost: float) -> str:
-    """Costs of captured graphs are seconds; those of the teaching graphs are whole units."""
-    return f"cost {cost:g}" if cost == int(cost) and cost > 0 else format_seconds(cost)
