@@ -1,5 +1,6 @@
 // The trade-off curve, drawn on a canvas under a slider: what is proven, the best known, the points, and the budget.
 const EDGE = { left: 44, right: 12, top: 9, bottom: 21 }; // pixels around the curve, at least
+const BESIDE = 9; // pixels from the numbers to the axis: the handle's ring has room there
 const PATIENCE = 1000; // milliseconds after which an answer to a position is no longer waited for
 const REACH = 7; // pixels within which a press means a point
 const BEYOND_TOP = 1.12; // times the dearest point that is shown
@@ -96,7 +97,7 @@ function render({ model, el }) {
     const y = scale({ best, points });
     context.font = `11px ${look.family}`;
     const dearest = best.length ? formatOverhead(best[0][1]) : "";
-    start = Math.max(EDGE.left, Math.ceil(context.measureText(dearest).width) + 8);
+    start = Math.max(EDGE.left, Math.ceil(context.measureText(dearest).width) + BESIDE + 2);
     shade(context, colour, bound, infeasible, y, base);
     line(context, colour("axis"), [[start, base + 0.5], [width - EDGE.right, base + 0.5]], 1);
     if (best.length) stairs(context, colour("ink"), best, y, sent.length ? [2, 3] : []);
@@ -218,8 +219,8 @@ function render({ model, el }) {
     context.fill();
     context.stroke();
     Object.assign(context, { fillStyle: colour("ink"), textBaseline: "middle", textAlign: "right" });
-    if (best.length && best[0][1] >= 0.05) context.fillText(formatOverhead(best[0][1]), start - 6, Math.max(EDGE.top + 2, y(best[0][1])));
-    if (at > start + 12) context.fillText("+0\u2009%", start - 6, base - 3);
+    if (best.length && best[0][1] >= 0.05) context.fillText(formatOverhead(best[0][1]), start - BESIDE, Math.max(EDGE.top + 2, y(best[0][1])));
+    if (at > start + 12) context.fillText("+0\u2009%", start - BESIDE, base - 3);
     const names = [];
     const name = (text, place, bold) => {
       context.font = `${bold ? "bold " : ""}11px ${look.family}`;

@@ -420,7 +420,8 @@ function drawNamed(context, model, data, space, colours) {
     Object.assign(context, { fillStyle: colours.ink, globalAlpha: 1 });
     context.fillText(text, x, y);
   };
-  if (space.budgetFits) label(`budget ${formatBytes(budget)}`, space.left + 6, space.y(budget) - 3);
+  const line = space.y(budget);
+  if (space.budgetFits) label(`budget ${formatBytes(budget)}`, space.left + 6, line > space.top + 14 ? line - 3 : line + 14);
   if (plain.length !== data.stages) return;
   const [heights, left] = [plain.map(space.y), (stage) => space.x(data.starts[stage])];
   Object.assign(context, { strokeStyle: colours.predicted, lineWidth: 1 });
