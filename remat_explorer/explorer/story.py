@@ -302,6 +302,6 @@ def _going_on(state: State) -> str:
         stop = button("Cancel", CANCEL, "Stop what is under way; a search keeps the best schedule it has found")
         return f'<i class="spinner"></i><span class="clock">{clock}</span>{bar}{report}{stop}'
     if state.tone in ("warning", "error") and not tell(state).remedy:  # else the story says it
-        return f'<span class="said {state.tone}">{ICONS[state.tone]} {report}</span>'
+        return f'<span class="said {state.tone}" tabindex="0">{ICONS[state.tone]} {report}</span>'  # keys scroll it
     stop = button("Stop improving", CANCEL, "Keep the schedule on the screen as it is") if state.improving else ""
     return stop + folded_report(report)

@@ -347,6 +347,16 @@ def test_the_explorer_is_as_high_while_something_goes_on_which_its_tooltip_says_
     run(tight, f"explorer.state.busy = ''\nexplorer.state.say({said!r})")
     await_idle(tight)
     assert boxes(tight) == before
+    run(
+        tight, "explorer.state.say('no file ' + 'a/very/long/path' * 120, 'warning')"
+    )  # which takes no more than three lines
+    warning = tight.locator(".remat-story .said")
+    warning.wait_for()
+    assert warning.bounding_box()["height"] <= 60.5
+    assert warning.evaluate("one => one.scrollWidth <= one.clientWidth && one.scrollHeight > one.clientHeight")
+    assert violations(tight, ".remat-story") == []
+    run(tight, f"explorer.state.say({said!r})")
+    warning.wait_for(state="detached")
 
 
 def test_the_search_finds_what_is_computed_again(tight: Any) -> None:
