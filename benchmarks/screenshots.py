@@ -115,7 +115,7 @@ CASES: dict[str, list[str]] = {
     "error": [SMALL, f"{READY}\nexplorer.state.image = 3\n{READY}"],
 }
 SIZES = {"1280x800": (1280, 800), "1440x900": (1440, 900), "1920x1080": (1920, 1080)}
-OTHER_SIZES = {"700x900": (700, 900), "900x800": (900, 800), "2560x1440": (2560, 1440)}
+OTHER_SIZES = {"700x900": (700, 900), "1280x700": (1280, 700), "900x800": (900, 800), "2560x1440": (2560, 1440)}
 
 
 def bring_about(page: Any, address: str, root: Path, case: str) -> None:
