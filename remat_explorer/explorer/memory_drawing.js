@@ -357,10 +357,10 @@ function drawRectangles(context, data, space, ratio, fill, classes) {
   return named;
 }
 
-// The whole name, else that of its module, else the last part of that: "blocks.0.norm2 batch_norm", "blocks.0.norm2", "norm2".
+// The whole name, else its module's, as much of its end as is whole: "blocks.0.norm2 batch_norm", "blocks.0.norm2", "0.norm2".
 function namesOf(name) {
-  const module = name.split(" ")[0];
-  return [name, module, module.split(".").pop()].filter((part) => part.length > 1);
+  const parts = name.split(" ")[0].split(".");
+  return [name, ...parts.map((_, i) => parts.slice(i).join("."))].filter((part) => part.length > 1);
 }
 
 function drawNames(context, data, named) {

@@ -137,7 +137,15 @@ def layer_bars(
 
 
 def _cut(name: str) -> str:
-    """A name of a few letters: both ends tell layers apart."""
+    """A name of a few letters: as much of its end as is whole, else both ends, which tell layers apart.
+
+    >>> _cut("blocks.0.relu"), _cut("blocks.0.convolution1")
+    ('0.relu', 'bloc…tion1')
+    """
+    parts = name.split(".")
+    for i in range(len(parts)):
+        if len(end := ".".join(parts[i:])) <= LETTERS and len(end) > 1:
+            return end
     return name if len(name) <= LETTERS else f"{name[: LETTERS // 2 - 1]}…{name[-(LETTERS // 2) :]}"
 
 
