@@ -1,7 +1,5 @@
 """A graph whose names are written to do harm in HTML, in plotly's texts, in Python and on a terminal."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import remat_explorer as rx

@@ -1,7 +1,5 @@
 """Cases of a parametrized test that run in `make thorough` only."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -5,8 +5,6 @@ segments back). Behind it stand what is allocated and what is reserved then; ``p
 the lowest address, at the end.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from remat_explorer.allocator import AllocatorSettings

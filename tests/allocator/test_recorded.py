@@ -1,7 +1,5 @@
 """Plans and recorded histories on the simulated allocator: as the plan's timeline, and as PyTorch wrote them."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The simulated allocator does what PyTorch's rules say, step by step, and what holds for every sequence."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 from pathlib import Path

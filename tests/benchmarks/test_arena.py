@@ -1,7 +1,5 @@
 """The arena: its rows, what makes it fail, its page, and that docs/arena.md says what the results are."""
 
-from __future__ import annotations
-
 import json
 import re
 

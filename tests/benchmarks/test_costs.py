@@ -1,7 +1,5 @@
 """Predicted costs against the times that MONeT's authors measured on a P100: the error is what the benchmark says."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from functools import cache

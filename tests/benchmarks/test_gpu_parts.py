@@ -1,7 +1,5 @@
 """benchmarks/gpu.py: its parts, bounded, resumed and never silent; and its bundle, with wheels and schedules."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import importlib.metadata

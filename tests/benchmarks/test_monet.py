@@ -1,7 +1,5 @@
 """MONeT: the problems that its authors solved, as the benchmark has them, and networks as a GPU profiled them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import monet_p100

@@ -1,7 +1,5 @@
 """What docs say of models of others, of gaps and of PyTorch's own ways is what the benchmarks found."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A JupyterLab and a browser for the tests, or the reason why there is none."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

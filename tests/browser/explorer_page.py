@@ -1,7 +1,5 @@
 """An explorer in a page, and a page without a kernel: bring it there, read it, press its buttons, look for faults."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

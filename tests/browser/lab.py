@@ -1,7 +1,5 @@
 """JupyterLab or Notebook 7 in Chromium: serve a folder, open a notebook, run its cells. All stays on 127.0.0.1."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """What a person meets first and drives by mouse and keyboard, seeing or not: fields, budget, curve, tabs, focus."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

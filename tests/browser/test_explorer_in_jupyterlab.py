@@ -1,7 +1,5 @@
 """The explorer in JupyterLab: exports, an execution, restarts, and how it stands without a kernel."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The live page as a person opens it: a file in a browser, with no kernel and no network."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

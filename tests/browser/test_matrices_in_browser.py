@@ -1,7 +1,5 @@
 """The pictures in JupyterLab and the row above: zoom, search, comparison, edits, folds, kinds, map, model, scenes."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

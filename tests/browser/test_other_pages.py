@@ -1,7 +1,5 @@
 """The explorer elsewhere: in Notebook 7, alone as `remat-explorer app`, and on a page too slow for anywidget."""
 
-from __future__ import annotations
-
 import base64
 import re
 import socket

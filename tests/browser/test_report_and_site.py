@@ -1,7 +1,5 @@
 """Reports and the site as a person opens them: files in a browser, with no network."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

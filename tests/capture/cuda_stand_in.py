@@ -1,7 +1,5 @@
 """A CUDA device that only counts: its caching allocator, in the place of the functions of torch that ask for it."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a captured graph says about a model, the options that a graph remembers, and that a capture leaves nothing."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import inspect

@@ -3,8 +3,6 @@
 Without a device that build has no backward pass of such tensors, and chooses no attention but "math".
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections import Counter
 from collections.abc import Callable

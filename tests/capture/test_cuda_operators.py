@@ -1,7 +1,5 @@
 """Operators that PyTorch takes apart in another way on CUDA, and its kernels of attention: without a device."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

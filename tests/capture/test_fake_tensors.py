@@ -1,7 +1,5 @@
 """FakeTensors have strides and storages of kernels; a profile compares, corrects bytes, and refuses what it cannot."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any

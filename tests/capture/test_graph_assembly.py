@@ -1,7 +1,5 @@
 """Details of captured operations, and gradients that come as autograd would leave them."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Which operations may overwrite an operand, and that the kernels that do so give the same numbers, bit for bit."""
 
-from __future__ import annotations
-
 import dataclasses
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """What the graphs of less usual models hold."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

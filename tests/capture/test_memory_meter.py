@@ -1,7 +1,5 @@
 """Bytes and times of the parts of a run, on CUDA of an allocator and of events that stand-ins play here."""
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import dataclass, field
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Batch normalization by cuDNN's operators, with kernels for the CPU in their place, and what asks for them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any

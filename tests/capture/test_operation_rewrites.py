@@ -1,7 +1,5 @@
 """Weight gradients come before input gradients, and operations are joined where no schedule worth having is lost."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Floating-point operations and rooflines against numbers worked out by hand, and times of kernels on GPUs."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import product

@@ -1,7 +1,5 @@
 """Profiling measures workspace and time, shows how far it is, and measures once: when numbers on disk are taken."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import io

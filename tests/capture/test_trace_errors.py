@@ -1,7 +1,5 @@
 """What cannot be captured is refused in words: what was met, where, and what to do."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time

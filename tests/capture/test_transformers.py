@@ -1,7 +1,5 @@
 """Models of the transformers library, passed in as they are."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Where models run, and graphs for CUDA that are made where CUDA is not: they end no process, and run nowhere here."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Models that nobody tuned the capture for: losses, spectra, codebooks, masks, other layouts, as people write them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Graphs of networks that repeat a block, as large as one likes."""
 
-from __future__ import annotations
-
 from remat_explorer.graph import Graph, Operation, Value, operation
 
 # What a block of a transformer computes: name, what it reads (`x` is the block before, `mask` is shared), bytes, cost.

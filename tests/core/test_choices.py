@@ -1,7 +1,5 @@
 """Operations with several implementations, that need not run, or whose output takes over the storage of an input."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Repeated blocks are found by structure, and copies of a block really are alike: networkx says so."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

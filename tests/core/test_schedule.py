@@ -1,7 +1,5 @@
 """Schedules and their plans: rules, cost, U and frees against hand-made and reference answers; plans are made once."""
 
-from __future__ import annotations
-
 import dataclasses
 import gc
 import json

@@ -1,7 +1,5 @@
 """A schedule kept as runs says what matrices say: rules, memory and leanest retention by their dense definitions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What runs and what is in memory meanwhile, in words: rows that add up, stages, and implementations."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Why a value is in memory or not, on chains whose schedules are written down here."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

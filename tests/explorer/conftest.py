@@ -1,7 +1,5 @@
 """A state with a solved schedule, and the panels that show it."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """What tests of the explorer without a browser share: explorers, what panels say, and a measurement."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

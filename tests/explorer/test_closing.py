@@ -1,7 +1,5 @@
 """A closed explorer: nothing of it is left, and nothing is asked of it silently."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import weakref

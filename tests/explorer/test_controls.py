@@ -1,7 +1,5 @@
 """Fields and buttons: what they take, refuse and say; strategies, their options, and kinds of implementations."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

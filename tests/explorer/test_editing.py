@@ -1,7 +1,5 @@
 """A schedule that is edited by hand: rules, steps, what stands on the screen, and who judges."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

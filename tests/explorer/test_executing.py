@@ -1,7 +1,5 @@
 """From a person's own module to a measured peak: what that proves, how it is said, drawn and exported."""
 
-from __future__ import annotations
-
 import json
 import threading
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The explorer without a browser: controllers change the state, views follow it, nothing blocks."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What leaves the explorer: files, a picture of how it stood, and the live page as far as Python makes it."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

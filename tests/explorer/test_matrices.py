@@ -1,7 +1,5 @@
 """The matrices and the row above the pictures without a browser: what is sent, zoom, search, and folded blocks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Models to choose from, files of one's own, what others may do, and the first look at what was explored before."""
 
-from __future__ import annotations
-
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """The panel beside what runs twice, without a browser: each draws what the state says, and only while it is seen."""
 
-from __future__ import annotations
-
 import linecache
 import os
 import re

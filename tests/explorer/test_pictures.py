@@ -1,7 +1,5 @@
 """The memory map and the model's graph as far as Python makes them, and one state with everything else."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

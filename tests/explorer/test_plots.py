@@ -1,7 +1,5 @@
 """Curve, trade-off and timeline follow the state, hear clicks, and send what changed at once in one message."""
 
-from __future__ import annotations
-
 import threading
 from types import SimpleNamespace
 from typing import Any

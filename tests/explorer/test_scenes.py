@@ -1,7 +1,5 @@
 """Scenes of a presentation and the guided tour without a browser: what they bring, and what is said."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The story, what is known beside it, and what runs twice: said in the same place whatever happens."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

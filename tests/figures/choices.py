@@ -1,7 +1,5 @@
 """A small graph with alternative implementations, for tests that need no torch: a mask, and two more algorithms."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import remat_explorer as rx

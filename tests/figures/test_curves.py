@@ -1,7 +1,5 @@
 """Figures of costs: trade-offs, ablations, rounding, a solver's progress, the case study, and beside PyTorch."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any

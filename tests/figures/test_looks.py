@@ -1,7 +1,5 @@
 """No figure takes a name for markup; grounds are those of themes; colours are told apart without red and green, too."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Figures of schedules: R, S and U, compared, which implementations run, and the model's picture."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 from typing import Any

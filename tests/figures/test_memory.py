@@ -1,7 +1,5 @@
 """Figures of memory: what a graph needs, layers and lines over time, and the map of a pool."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Whether a training step fits: bytes of optimizers, verdicts, shares, and how much larger it may be."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """Nonsense for every option of every command, as its parser knows them."""
 
-from __future__ import annotations
-
 import argparse
 from functools import cache
 from typing import Any

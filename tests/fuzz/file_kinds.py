@@ -1,7 +1,5 @@
 """Every kind of file that this package reads: one that it has written, and all that can be done with a mutant of it."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import tempfile

@@ -1,7 +1,5 @@
 """What nobody should give: nonsense for options, and mutants of JSON documents, with entries or the text changed."""
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

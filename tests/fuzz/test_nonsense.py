@@ -1,7 +1,5 @@
 """Nonsense for an option and mutants of a file are refused by name, or mean something: no traceback, no odd code."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sizes at which every model of the zoo runs on a CPU in a second."""
 
-from __future__ import annotations
-
 from typing import Any
 
 SMALL: dict[str, dict[str, Any]] = {

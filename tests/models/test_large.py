@@ -1,7 +1,5 @@
 """The large models: tiny ones of their kind compute what was published, and train; the large ones need no weights."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The zoo is what was published: parameters, layer sizes, batches."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Every model of the zoo at a small size: it loads and trains, its graph is one for the solvers, strategies answer."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

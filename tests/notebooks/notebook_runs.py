@@ -1,7 +1,5 @@
 """Executes a notebook with the Python of the tests, and says what its outputs lack."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """Notebooks run top to bottom, in two files so that two processes share them: every other notebook, from the first."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Notebooks are committed without outputs, with small settings, and what their tests look for can be missing."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

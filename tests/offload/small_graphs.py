@@ -1,7 +1,5 @@
 """The small graphs whose optimal plans are known, from tests/data/offload_small_graphs.json."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

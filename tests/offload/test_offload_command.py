@@ -1,7 +1,5 @@
 """`remat-explorer solve --offload`: what it prints, writes and leaves with."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What docs/offload.md shows is so."""
 
-from __future__ import annotations
-
 import pytest
 
 import remat_explorer as rx

@@ -1,7 +1,5 @@
 """The strategies with transfers: known optima, bounds that hold, and never worse than either choice alone."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

@@ -1,7 +1,5 @@
 """Plans with transfers: known ones pass the check with the makespan that an exhaustive search gave, mutants do not."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Plans that send values run: plain PyTorch's numbers, predicted bytes, and every wait is needed."""
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Training steps that send values: whole loops are those of plain PyTorch, and a step that fails leaves no trace."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import os

@@ -1,7 +1,5 @@
 """Random plans that send values, and copies that lie in wait: memory that is freed or not filled yet holds NaN."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections import Counter, defaultdict

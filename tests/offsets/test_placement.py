@@ -1,7 +1,5 @@
 """Offsets of rectangles and of plans: least where that is said, aligned, and in time."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Callable, Sequence

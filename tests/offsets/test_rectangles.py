@@ -1,7 +1,5 @@
 """The rectangles of a plan, derived by hand and beside its timeline; and the check of their offsets."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a page of documentation shows: blocks of code, files and links."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

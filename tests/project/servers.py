@@ -1,7 +1,5 @@
 """Servers as commands start them, requests to them, and files called like modules: each notes that it was run."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The roads of docs/architecture.md: every file and function is met, in the order that the page gives."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

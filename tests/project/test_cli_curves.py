@@ -1,7 +1,5 @@
 """`remat-explorer sweep`, `ablation`, `max-batch` and `minimum-budget`; and kinds of implementations elsewhere."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """`remat-explorer doctor`: every question is answered, and one that fails is a row that says why."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.metadata
 import io

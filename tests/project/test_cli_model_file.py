@@ -18,8 +18,6 @@ def block(width):
     return nn.Sequential(nn.Linear(width, width), nn.GELU())
 """
 NET = """
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """Files that commands write: what they may not replace is refused before the search, and names steer no terminal."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from pathlib import Path

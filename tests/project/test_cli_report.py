@@ -1,7 +1,5 @@
 """`remat-explorer report`, `policy` and `cache`: what they write, print, remove and leave with."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """`remat-explorer solve` as a shell runs it: watched on a terminal, interrupted, answered from the cache."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """What contributors are told is so: targets of make, paths, versions, forms, what tests load, what an audit says."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import stat

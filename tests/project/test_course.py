@@ -1,7 +1,5 @@
 """The course: exercises and their verdicts, what every notebook has, and the lesson plans."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the README and the pages of docs/ show works: programs run, files load, and everything that is named exists."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

@@ -1,7 +1,5 @@
 """Every row of docs/equations.md resolves: file and function are there, and name the number that the row is about."""
 
-from __future__ import annotations
-
 import ast
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`remat-explorer app` and `lab`: how their servers are started, whom the app answers, and when it ends kernels."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

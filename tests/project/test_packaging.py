@@ -1,7 +1,5 @@
 """What the wheel holds, what every notebook says of its packages, and the pages that are shipped for the demo."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import tomllib

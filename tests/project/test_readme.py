@@ -1,7 +1,5 @@
 """What README claims is what the files say that it links to; README and docs are short enough to be read."""
 
-from __future__ import annotations
-
 import json
 import re
 import statistics

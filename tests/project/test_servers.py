@@ -1,7 +1,5 @@
 """Commands and servers in a folder of somebody else's files: what they import, whom they answer, and how they end."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

@@ -4,8 +4,6 @@ The lines of a page run in their order, in one temporary folder for all pages, a
 run stands in `NOT_RUN` with the reason; what it names is looked up: targets, files, options.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import importlib.util

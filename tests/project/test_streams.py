@@ -1,7 +1,5 @@
 """Standard streams as a shell can leave them, and Ctrl-C at any moment: no traceback, and a documented code."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

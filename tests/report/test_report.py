@@ -1,7 +1,5 @@
 """A report without a browser: what is in the file, what is not, and that its program and its files work."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import gzip

@@ -1,7 +1,5 @@
 """Searches of items that end with their first schedule, or with a proof: no clock decides what they find."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

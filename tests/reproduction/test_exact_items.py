@@ -1,7 +1,5 @@
 """Items that depend on no machine are exact, and published figures that do not hold are explained by arithmetic."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

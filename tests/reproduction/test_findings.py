@@ -1,7 +1,5 @@
 """The numbers of docs/findings.md are those of the data that it names, and every finding has its evidence."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """The judge: what a method's schedule costs beside what is proven at its peak, and what it refuses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """MONeT's ablation and case study on what its authors measured: graphs, runs, and algorithms chosen afterwards."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """POET's program has the optima of another implementation of it, and its plans keep its rules."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

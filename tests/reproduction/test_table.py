@@ -1,7 +1,5 @@
 """The cells of docs/papers.md are short, and say what the results file and the papers say; the page's program runs."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

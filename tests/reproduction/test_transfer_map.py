@@ -1,7 +1,5 @@
 """The map of what sending saves: what its cells claim follows from their rows, and the page says what they say."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One schedule by every road that executes it, beside plain PyTorch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any

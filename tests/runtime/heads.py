@@ -1,7 +1,5 @@
 """Models with several outputs, and steps in which only some of them are used."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """One small model of each kind that a person may bring, with inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """A small Llama with its examples, and packages that tests of other libraries' loops need."""
 
-from __future__ import annotations
-
 import importlib
 import os
 from typing import Any

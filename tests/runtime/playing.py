@@ -1,7 +1,5 @@
 """A random program trained as it is and by plans: after each act of it, whatever a person can see must be equal."""
 
-from __future__ import annotations
-
 import random
 import re
 import warnings

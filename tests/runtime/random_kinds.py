@@ -3,8 +3,6 @@
 Each kind draws its sizes, its layers, how they are put together, and its loss. `RandomNetwork` is one of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

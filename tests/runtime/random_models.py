@@ -1,7 +1,5 @@
 """Small networks put together at random: fan-out, sums, concatenation, normalization, dropout, shared weights."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

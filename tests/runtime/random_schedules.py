@@ -1,7 +1,5 @@
 """Valid schedules that recompute at random, to try what no solver would choose."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from remat_explorer.graph import Graph

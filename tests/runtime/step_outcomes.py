@@ -1,7 +1,5 @@
 """A model by the plan that keeps everything, one training step, and all that it leaves."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext

@@ -1,7 +1,5 @@
 """What is read out of inputs and buffers is assumed, checked in every step, and never stale."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Memory that runs out names the statement, and the process goes on; a process that is killed leaves files whole."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

@@ -1,7 +1,5 @@
 """How a rematerialized model may be called, and what it says about calls that its plan was not made for."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass

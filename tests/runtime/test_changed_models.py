@@ -1,7 +1,5 @@
 """What changes in a model after its plan was made is noticed at the next step, never trained past."""
 
-from __future__ import annotations
-
 import copy
 import types
 from collections.abc import Callable, Iterator

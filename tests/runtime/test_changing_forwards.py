@@ -1,7 +1,5 @@
 """What forward leaves behind: refused where a plan, which does not run forward, would leave it stale."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import pickle

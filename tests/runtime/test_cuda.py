@@ -1,7 +1,5 @@
 """What the other tests show on the CPU, on a CUDA device."""
 
-from __future__ import annotations
-
 import copy
 import gc
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Where results are not plain PyTorch's, a measurement says by how much, and at which operation that begins."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from dataclasses import replace

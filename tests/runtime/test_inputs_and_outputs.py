@@ -1,7 +1,5 @@
 """What a loop does around a plan: it differentiates inputs, changes outputs in place, and hooks on to gradients."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

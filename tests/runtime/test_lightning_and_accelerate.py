@@ -1,7 +1,5 @@
 """Lightning and accelerate train a rematerialized model as they train a plain one."""
 
-from __future__ import annotations
-
 import copy
 import logging
 from functools import cache

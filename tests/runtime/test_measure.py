@@ -1,7 +1,5 @@
 """Measured plans: memory is as predicted, results are plain PyTorch's bit for bit, and the model stays as it was."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import itertools

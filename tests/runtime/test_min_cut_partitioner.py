@@ -1,7 +1,5 @@
 """PyTorch's partitioner as a strategy: it keeps what torch keeps, on any graph, and its budget is no peak."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every operator that PyTorch's own tests differentiate has plain PyTorch's gradients by a plan, or is refused."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a call may differ in from the one that was planned, such as smaller sizes: with the numbers of plain PyTorch."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """Random models, schedules and programs of training give plain PyTorch's numbers bit for bit, by every road."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

@@ -1,7 +1,5 @@
 """Recurrent layers and cells in a plan are those of a plain training loop: the same kernels, the same numbers."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """What a rematerialized model is, what it refuses, and what it says then."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

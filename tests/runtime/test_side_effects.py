@@ -1,7 +1,5 @@
 """What forward, a hook or a backward pass leaves outside of the model, or reads anew: refused or marked."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import dataclasses

@@ -1,7 +1,5 @@
 """Statements of a plan: in place where the operand dies, with the same numbers, and as Python that people can read."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Objects of Python that forward uses and that are no containers: queues, iterators, clocks, threads and files."""
 
-from __future__ import annotations
-
 import array
 import contextvars
 import copy

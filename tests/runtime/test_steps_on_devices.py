@@ -1,7 +1,5 @@
 """What a step asks of its device: waits, states of CUDA's generator, and a cap; stand-ins play the device."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What surrounds a step belongs to its plan or is refused: modes, hooks, transforms, weights, settings of kernels."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from typing import Any

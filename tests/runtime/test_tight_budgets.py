@@ -1,7 +1,5 @@
 """Training within smallest, reserved and relative budgets, and those of several backward passes, and what is said."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

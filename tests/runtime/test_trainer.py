@@ -1,7 +1,5 @@
 """Trainer of transformers and LoRA of peft train a rematerialized model as it is, to the weights of plain training."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A rematerialized model in real training loops ends with the weights of plain training, bit for bit."""
 
-from __future__ import annotations
-
 import copy
 import os
 from collections.abc import Callable

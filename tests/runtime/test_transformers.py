@@ -1,7 +1,5 @@
 """Architectures of the transformers library in training mode, step by step beside plain PyTorch."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Losses of some outputs, of several calls, or with strided gradients: they leave what plain PyTorch leaves."""
 
-from __future__ import annotations
-
 import collections
 import copy
 import dataclasses

@@ -1,7 +1,5 @@
 """Two processes of a test, which end or are ended."""
 
-from __future__ import annotations
-
 import multiprocessing
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The schedules of the literature's methods that do not ask for the budget, and for which graphs they are."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from remat_explorer.errors import SolverError

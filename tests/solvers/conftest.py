@@ -1,7 +1,5 @@
 """Shared instances of the solver tests: reference graphs and results, and random training graphs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

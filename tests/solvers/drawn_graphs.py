@@ -1,7 +1,5 @@
 """Small graphs that hypothesis draws and shrinks: all that a graph file can say, little of each; chains; blocks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -12,8 +12,6 @@ Three classes of runs, each with an optimum of its own:
 * `unpartitioned_optimum`: so many rows, in each of which any operations run in ascending order.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator

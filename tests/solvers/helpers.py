@@ -1,7 +1,5 @@
 """Small helpers: to wait for other processes, to use what may be None, and to write small graphs."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Random training graphs, the same for the same seed: any layers, and layers that overwrite."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

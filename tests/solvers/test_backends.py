@@ -1,7 +1,5 @@
 """The back ends: the same optimum and the same rows from each, and what is said where one is missing."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any

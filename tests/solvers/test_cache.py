@@ -1,7 +1,5 @@
 """Solutions on disk: when a kept one answers, when it does not, and what a broken cache costs: nothing."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

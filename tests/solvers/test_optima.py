@@ -1,7 +1,5 @@
 """The exact strategies, every bound and every account of memory against reference optima and exhaustive search."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A strategy is its one file and its line in the registry, or an entry point of another package."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

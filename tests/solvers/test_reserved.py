@@ -1,7 +1,5 @@
 """Budgets of reserved bytes: what is found fits, claims are true, and the number of solves and the time are bounded."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One call for every strategy: statuses, budgets, names; limits, which are kept and named; threads."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import threading

@@ -3,8 +3,6 @@
 A plan is an engine with a knob, a workspace, and a way to fail or not; all of them give the same numbers.
 """
 
-from __future__ import annotations
-
 import enum
 from types import ModuleType
 from typing import Any

@@ -1,7 +1,5 @@
 """Small nets with every pattern that has alternatives, schedules of them, and runs by plans that choose."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

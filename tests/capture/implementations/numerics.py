@@ -1,7 +1,5 @@
 """How kernels are judged: against float64, against PyTorch's own kernel, and by the memory that they need."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

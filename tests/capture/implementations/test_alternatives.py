@@ -1,7 +1,5 @@
 """Patterns and what they add to a graph, implementations of several calls chosen together, and their rooflines."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from types import SimpleNamespace

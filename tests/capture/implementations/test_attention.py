@@ -1,7 +1,5 @@
 """Attention by other kernels: pairs of forward and backward passes that belong together, and what they take."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Convolutions another way: in chunks, with an input computed again, in other layouts, by execution plans of cuDNN."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import nullcontext
 from itertools import product

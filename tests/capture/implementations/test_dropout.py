@@ -1,7 +1,5 @@
 """Dropout without a mask: drawn again from the generator's state, it is the mask that was drawn first."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

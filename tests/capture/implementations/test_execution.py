@@ -1,7 +1,5 @@
 """Plans that choose implementations, executed: exact ones bit for bit, others within their tolerance, peak as said."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

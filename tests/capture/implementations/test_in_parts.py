@@ -1,7 +1,5 @@
 """Multilayer perceptrons in parts, and the last product with cross-entropy: steps without hidden features or logits."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

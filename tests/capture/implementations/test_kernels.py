@@ -3,8 +3,6 @@
 Then normalizations where they are hard: far from zero, without weights, with weights that cannot be divided by.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Masks in bits, and max pooling by places in windows: bit for bit what PyTorch's kernels give, in Triton too."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`rx.compile`: our schedule, plain PyTorch's numbers, within the budget; and the order of a compiler's kernels."""
 
-from __future__ import annotations
-
 import copy
 import random
 import shutil

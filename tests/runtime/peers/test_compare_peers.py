@@ -1,7 +1,5 @@
 """Peers give the gradients of plain PyTorch, are measured as our plans are, and leave the model as it was."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 from collections.abc import Callable

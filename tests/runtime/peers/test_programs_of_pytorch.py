@@ -1,7 +1,5 @@
 """PyTorch's own programs for what to keep: the partitioner's min-cut under a budget, sac_milp, and checkpoints."""
 
-from __future__ import annotations
-
 import operator
 import sys
 from collections import Counter

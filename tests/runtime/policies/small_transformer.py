@@ -1,7 +1,5 @@
 """A transformer of three blocks, in which operators occur several times, and what runs it under a policy."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

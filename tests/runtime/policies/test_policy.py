@@ -1,7 +1,5 @@
 """Policies of `torch.utils.checkpoint`: what is predicted is what PyTorch does, in code that does not know us."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -1,7 +1,5 @@
 """Policies of modules that draw random numbers, change their state, or run other operators than were traced."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import warnings

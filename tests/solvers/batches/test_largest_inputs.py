@@ -1,7 +1,5 @@
 """The largest batch and the largest image: found schedules fit, bounds hold, and Checkmate's Figure 6 is settled."""
 
-from __future__ import annotations
-
 import json
 import time
 from dataclasses import replace

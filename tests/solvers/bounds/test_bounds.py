@@ -1,7 +1,5 @@
 """The bounds of `optimal`: cover rows, few moments, the liveness formulation, its refinement, and the reversed path."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import product

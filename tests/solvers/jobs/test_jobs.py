@@ -5,8 +5,6 @@ else. There the strategy becomes one that tells of a schedule and then of a boun
 it optimal, and fails.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import json

@@ -1,7 +1,5 @@
 """The processes behind solves and sweeps: an executor of them, and the worker that is started ahead to be forked."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

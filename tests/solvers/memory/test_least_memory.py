@@ -1,7 +1,5 @@
 """The least memory: the smallest budget, explained and known by its name, and the least memory at an overhead."""
 
-from __future__ import annotations
-
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """REVOLVE and Rotor: schedules of chains, and the bounds that hold for them."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Rounding and Dynamic Tensor Rematerialization: by hand, within the budget, and bounds that hold."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rules over layers, torchtitan's levels and checkpoint_sequential: what runs again, and budgets that are kept."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Stages in parts, none at all, and MOCCASIN's program: optima, what the bounds are bounds of, and limits."""
 
-from __future__ import annotations
-
 import math
 import sys
 import threading

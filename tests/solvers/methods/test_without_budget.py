@@ -1,7 +1,5 @@
 """Methods that do not ask for the budget, on all graphs that there are; Chen's, and what is kept by any of them."""
 
-from __future__ import annotations
-
 import re
 from itertools import islice
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Small graphs with choices: random ones, and the chains of MONeT's reference."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Which implementations may be chosen, selections of one for each operation, and what a relaxation would choose."""
 
-from __future__ import annotations
-
 import math
 import random
 

@@ -1,7 +1,5 @@
 """The joint problem, MONeT's restriction of it, and the anytime search of `monet`: optima, windows and limits."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The compiled search: compiled once, kept where it is safe, and loaded before any clock begins."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import os

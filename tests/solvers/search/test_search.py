@@ -1,7 +1,5 @@
 """Walks, the local search and the exact search: within the budget, repeatable, true, and they can be stopped."""
 
-from __future__ import annotations
-
 import math
 import os
 import sys

@@ -1,7 +1,5 @@
 """What kinds of implementations are worth: exact on small graphs, monotone on all, and honest when it is cut short."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The result of a sweep: what its points take from each other, curves of methods, its file, its text."""
 
-from __future__ import annotations
-
 import json
 import re
 from concurrent.futures import BrokenExecutor, Executor, Future

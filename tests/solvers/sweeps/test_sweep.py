@@ -1,7 +1,5 @@
 """Sweeps: budgets, what they share, arrival, executors, cancelling, lost workers."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
