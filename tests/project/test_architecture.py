@@ -61,7 +61,7 @@ def roads() -> dict[str, list[tuple[str, str]]]:
     }
 
 
-@pytest.mark.parametrize("road", thorough_but(CALLS, "`rx.capture`", "`rx.solve`", "`remat-explorer solve`"))
+@pytest.mark.parametrize("road", thorough_but(CALLS, "`rx.solve`", "`remat-explorer solve`"))
 def test_a_road_is_met_in_its_order(road, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path))
     code = "import remat_explorer as rx\nrx.solve(rx.linear(6), '60%')\n" + CALLS[road] + TRACE

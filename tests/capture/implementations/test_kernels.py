@@ -34,7 +34,6 @@ aten = torch.ops.aten
 WIDE = (torch.float32, torch.float64)
 ALL = (*WIDE, torch.bfloat16, torch.float16)
 EPSILON = 1e-5
-Exact = list[torch.Tensor] | None
 
 
 @dataclass(frozen=True, eq=False)
