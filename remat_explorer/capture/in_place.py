@@ -42,8 +42,6 @@ IN_PLACE: dict[Any, Callable[..., Any]] = {
     aten.mul.Tensor: aten.mul_.Tensor,
     aten.div.Tensor: aten.div_.Tensor,
 }
-ROUNDS_OTHERWISE = {aten.mul.Scalar: (torch.bfloat16, torch.float16)}  # mul_ does not round the factor first
-ROUND_ALIKE = (aten.neg.default, aten.add.Scalar, aten.add.Tensor, aten.sub.Tensor)  # complex numbers, in either place
 COMMUTATIVE = (aten.add.Tensor, aten.mul.Tensor)
 SWAPPED = "swapped"  # key of Node.meta: the operands of a commutative call have changed places
 OVER_GRADIENT: dict[Any, Any] = {  # the gradient of the output comes first, and takes the gradient of the input
@@ -58,6 +56,12 @@ OVER_GRADIENT: dict[Any, Any] = {  # the gradient of the output comes first, and
     aten.softplus_backward.default: aten.softplus_backward.grad_input,
     aten.hardsigmoid_backward.default: aten.hardsigmoid_backward.grad_input,
     aten.hardswish_backward.default: aten.hardswish_backward.out,
+}
+_COMPLEX = (torch.complex32, torch.complex64, torch.complex128)
+ROUNDS_OTHERWISE: dict[Any, tuple[torch.dtype, ...]] = {  # types of which the result over an operand is another
+    **dict.fromkeys((*IN_PLACE, *OVER_GRADIENT), _COMPLEX),
+    **dict.fromkeys((aten.neg.default, aten.add.Scalar, aten.add.Tensor, aten.sub.Tensor), ()),
+    aten.mul.Scalar: (torch.bfloat16, torch.float16, *_COMPLEX),  # mul_ does not round the factor first
 }
 
 
@@ -104,9 +108,7 @@ def covers(source: Node, call: Node, storages: Storages) -> bool:
     How a complex product or quotient is rounded depends on the order of its operands and on where its result goes.
     """
     dtype = storages.fakes[source].dtype
-    if dtype in ROUNDS_OTHERWISE.get(call.target, ()):  # type: ignore[arg-type]
-        return False
-    if dtype.is_complex and (call.kwargs or call.target not in ROUND_ALIKE):
+    if dtype in ROUNDS_OTHERWISE.get(call.target, _COMPLEX) or (dtype.is_complex and call.kwargs):
         return False
     return fits(source, call, storages)
 

@@ -47,6 +47,7 @@ _SEEDS = (
 )
 _VERSION = torch.Tensor._version.__get__  # type: ignore[attr-defined]
 _DIVISIONS = ("div_", "divide_", "true_divide_", "__idiv__", "__itruediv__")
+_DIVISIONS_INTO = ("div", "divide", "true_divide")  # where out= is given
 _CLOCKS = [name + unit for name in ("time", "monotonic", "perf_counter", "process_time") for unit in ("", "_ns")]
 _LATER = 86_461  # seconds by which clocks are ahead in each further pass
 _FORKING = (torch.random.__file__, contextlib.__file__)  # of torch.random.fork_rng, which sets the state at its end
@@ -251,10 +252,11 @@ class RepeatedPassCheck(TorchFunctionMode):
             )
         name = getattr(func, "__name__", "")
         self._require_kernels()
-        if name in _DIVISIONS and args[0].dtype is torch.complex64:
+        into = name in _DIVISIONS or (name in _DIVISIONS_INTO and kwargs and kwargs.get("out") is not None)
+        if into and args[0].dtype is torch.complex64:
             raise CaptureError(
-                "forward divides a complex64 tensor in place, which PyTorch rounds otherwise than the division that a "
-                "plan has for it: write `y = y / z` in place of `y /= z`"
+                "forward divides a complex64 tensor in place or with out=, which PyTorch rounds otherwise than the "
+                "division that a plan has for it: write `y = y / z` in place of `y /= z`"
             )
         if isinstance(func, type) or name == "__get__":  # compilers ask in their first pass
             return func(*args, **(kwargs or {}))

@@ -15,7 +15,6 @@ from remat_explorer.capture.in_place import (
     COMMUTATIVE,
     IN_PLACE,
     OVER_GRADIENT,
-    ROUND_ALIKE,
     ROUNDS_OTHERWISE,
     Overwriting,
 )
@@ -68,8 +67,7 @@ NAMES = {getattr(kernel, "__name__", None) or str(kernel): kernel for kernel in 
 def test_the_result_over_an_operand_is_the_result_beside_it(name, device):
     torch.manual_seed(0)
     kernel: Any = NAMES[name]
-    types = [dtype for dtype in DTYPES if dtype not in ROUNDS_OTHERWISE.get(kernel, ())]
-    types += COMPLEX if kernel in ROUND_ALIKE else []
+    types = [dtype for dtype in (*DTYPES, *COMPLEX) if dtype not in ROUNDS_OTHERWISE.get(kernel, COMPLEX)]
     for dtype, shape in product(types, ((1,), (17,), (10_007,), (33, 65), (2, 3, 5, 7), (4, 16, 8, 8))):
         for drawn in layouts(shape):
             source = (
