@@ -113,7 +113,7 @@ def _require_content(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, 
 
 @contextlib.contextmanager
 def exact_kernels() -> Iterator[None]:
-    """For a comparison: cuDNN without autotuning and with deterministic kernels, on both sides alike.
+    """For a comparison: cuDNN without autotuning and with deterministic kernels, on both sides alike, for training.
 
     Results can then be equal bit for bit, and an operation needs the same workspace whenever it runs. Training takes
     what the person has set.
@@ -122,7 +122,8 @@ def exact_kernels() -> Iterator[None]:
     before = cudnn.deterministic, cudnn.benchmark
     cudnn.deterministic, cudnn.benchmark = True, False
     try:
-        yield
+        with torch.inference_mode(False):  # copies of buffers made within it could not be written
+            yield
     finally:
         cudnn.deterministic, cudnn.benchmark = before
 

@@ -44,7 +44,7 @@ from remat_explorer.runtime.plan_mismatch import (
 from remat_explorer.runtime.preconditions import require_first_call, require_plain_surroundings, require_plannable
 from remat_explorer.runtime.random_state import RandomStates
 from remat_explorer.runtime.size_variants import SizeVariants, differ_only_in_sizes
-from remat_explorer.runtime.step_planner import StepPlanner, TrainingPlan, agree_on_plan
+from remat_explorer.runtime.step_planner import AnySolution, StepPlanner, TrainingPlan, agree_on_plan
 from remat_explorer.runtime.training_run import TrainingRun, train
 from remat_explorer.solvers import Budget, is_relative, is_smallest
 
@@ -107,7 +107,7 @@ class PlanDispatcher:
         self._forward_was_replaced = False  # whether the first plan is of a forward that has been replaced since
 
     @property
-    def solution(self) -> Any:
+    def solution(self) -> AnySolution:
         """The solution that ran last, or will run first: a `Solution`, or a `TransferSolution` if it sends values."""
         return self.plans[-1].solution
 

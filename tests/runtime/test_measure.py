@@ -383,3 +383,11 @@ def test_control_flow_that_changes_between_captures_is_refused():
     graph = rx.capture(model, (x(),))
     with pytest.raises(ExecutionError, match="capture the model again"):
         rx.measure(solution_of(random_schedule(graph, 0)), model, (x(),), device="cpu")
+
+
+def test_a_measurement_within_inference_mode_trains_all_the_same() -> None:
+    model, inputs = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Tanh()), (torch.randn(16, 8),)
+    solution = rx.solve(rx.capture(model, inputs), budget="110%", time_limit=1)
+    with torch.inference_mode():
+        measured = rx.measure(solution, model, inputs, device="cpu", repeats=1)
+    assert measured.equal
