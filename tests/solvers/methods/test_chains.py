@@ -111,7 +111,7 @@ def test_revolve_is_proven_optimal_on_unit_chains_of_up_to_200_layers():
         assert math.isinf(reversal_bound(condensed, 2))
 
 
-@drawn(problems(chains(5) | chains(6, sizes=(1, 2)) | training_graphs()), 20, 60)
+@drawn(problems(chains(5) | chains(6, sizes=(1, 2)) | training_graphs()), 10, 60)
 def test_it_is_never_above_an_optimum_that_computes_each_operation_as_often_as_it_likes(problem):
     graph, budget = problem
     bound = binomial_bound(CondensedGraph.of(graph), budget)
@@ -149,7 +149,7 @@ def test_no_schedule_exceeds_the_budget_and_what_is_no_chain_is_told(problem):
         chain_of(CondensedGraph.of(graph))
     except SolverError:
         with pytest.raises(SolverError, match="is no chain of blocks"):
-            solve(graph, budget, "rotor")
+            solve(graph, checkpoint_all_peak(graph), "rotor")  # below what any schedule needs, no strategy is asked
         return
     solution = solve(graph, budget, "rotor")
     assert solution.schedule is None or present(solution.peak) <= budget
