@@ -11,7 +11,7 @@ What single operations need for themselves is the first bound on a budget.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -214,3 +214,22 @@ def smallest_budget_without_stages(graph: Graph) -> int:
         return graph.resident_bytes
     condensed = CondensedGraph.of(graph)
     return int((condensed.operation_bytes - condensed.base).max()) + graph.resident_bytes
+
+
+def one_by_one(condensed: CondensedGraph) -> CondensedGraph:
+    """The same with a group for each value: half a group may be sent, so groups do change an optimum with transfers."""
+    graph = condensed.graph
+    read = [v for v in range(len(graph.values)) if graph.readers[v] and not graph.persistent[v]]
+    read.sort(key=lambda v: int(graph.producer[v]))
+    group_of = {v: group for group, v in enumerate(read)}
+    overwritten = [node.default.overwrites for node in graph.operations]
+    return replace(
+        condensed,
+        inputs=tuple(tuple(sorted(group_of[v] for v in set(graph.inputs(k)) & set(read))) for k in range(graph.n)),
+        outputs=tuple(tuple(group_of[v] for v in read if graph.producer[v] == k) for k in range(graph.n)),
+        readers=tuple(graph.readers[v] for v in read),
+        producer=np.array([graph.producer[v] for v in read], dtype=np.int64),
+        bytes=np.array([graph.values[v].bytes for v in read], dtype=np.int64),
+        member=np.array(read, dtype=np.int64),
+        overwritten=np.array([-1 if v is None else group_of[v] for v in overwritten], dtype=np.int64),
+    )

@@ -13,17 +13,17 @@ import pytest
 import remat_explorer as rx
 from remat_explorer.errors import SolverError, UnknownNameError
 from remat_explorer.graph import Graph
-from remat_explorer.offload import TransferPlan, Transfers, TransferSolution, best_known, check_transfers
+from remat_explorer.offload import Send, TransferPlan, Transfers, TransferSolution, best_known, check_transfers
 from remat_explorer.plan import Plan
 from remat_explorer.solvers import largest_operation
-from remat_explorer.solvers.condensed_graph import CondensedGraph
+from remat_explorer.solvers.condensed_graph import CondensedGraph, one_by_one
 from remat_explorer.solvers.offload import offload_search
 from remat_explorer.solvers.offload.half_stages import half_stage_bound
 from remat_explorer.solvers.offload.transfer_moments import transfer_moments_bound
 from remat_explorer.solvers.search.renewal_search import Renewals
-from remat_explorer.solvers.search.renewals import Copies, one_by_one
+from remat_explorer.solvers.search.renewals import Copies
 from remat_explorer.solvers.solver_interface import Limits
-from tests.offload.small_graphs import Instance, drawn_graph, instances
+from tests.offload.small_graphs import Instance, drawn_graph, drawn_instances, instances
 from tests.offload.transfer_runs import random_plan
 from tests.thorough import thorough, thorough_but
 
@@ -50,6 +50,16 @@ def test_every_known_optimum_is_found_and_no_bound_is_above_it(part: int) -> Non
             assert solution.lower_bound <= one.makespan * (1 + 1e-9)
             assert solution.plan is not None
             assert check_transfers(solution.plan, one.budget).makespan == one.makespan
+
+
+@pytest.mark.parametrize("number", [18, 46, 78])
+def test_optima_are_found_that_send_when_the_host_has_room_or_what_is_computed_again(number: int) -> None:
+    one = drawn_instances()[number]
+    solution = solved(one)
+    assert solution.cost == one.makespan
+    assert solution.plan is not None
+    sent_at = {s.value: s.stage for s in solution.plan.statements if isinstance(s, Send)}
+    assert any(stage > one.graph.producer[v] for v, stage in sent_at.items())  # not behind the first computation
 
 
 def test_the_bound_of_half_stages_proves_most_known_optima() -> None:

@@ -38,13 +38,13 @@ from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_overhead
 from remat_explorer.solution_summary import Status
 from remat_explorer.solvers.anytime_search import optimal
-from remat_explorer.solvers.condensed_graph import CondensedGraph, smallest_budget_with_stages
+from remat_explorer.solvers.condensed_graph import CondensedGraph, one_by_one, smallest_budget_with_stages
 from remat_explorer.solvers.methods.hand_written_rules import send_layer_inputs
 from remat_explorer.solvers.methods.torchtitan import three_way_plans
 from remat_explorer.solvers.offload.half_stages import MOST_OPERATIONS, half_stage_bound
 from remat_explorer.solvers.offload.transfer_moments import transfer_moments_bound
 from remat_explorer.solvers.search.renewal_search import Chain, Renewals
-from remat_explorer.solvers.search.renewals import Copies, one_by_one
+from remat_explorer.solvers.search.renewals import Copies
 from remat_explorer.solvers.solver_interface import (
     PROVEN,
     TRANSFER_STRATEGIES,

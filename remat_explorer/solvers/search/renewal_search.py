@@ -10,6 +10,7 @@ is high, is accepted.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -351,12 +352,15 @@ class Renewals:
             while version >= 0:
                 events += [("fetch", t, v) for v in self.members[state.group[version]]]
                 version = int(state.link[version])
+            events += self._sends(int(state.send_before[i]), t)
             events.append(("compute", t, k))
-            if k == t:
-                for group in range(self.flat.output_start[k], self.flat.output_start[k + 1]):
-                    if state.sent[group]:
-                        events += [("send", t, v) for v in self.members[group]]
+            events += self._sends(int(state.send_head[i]), t)
         return TransferPlan.from_events(self.condensed.graph, self.transfers, events, self.budget)
+
+    def _sends(self, group: int, stage: int) -> Iterator[Event]:
+        while group >= 0:
+            yield from (("send", stage, v) for v in self.members[group])
+            group = int(self.state.send_link[group])
 
     def _measure(self, chain: Chain) -> float:
         self.load(chain)

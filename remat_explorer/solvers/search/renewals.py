@@ -5,14 +5,13 @@ plan: "run operation k again in stage t", or "fetch group v in stage t, before i
 after its last read before its next renewal. So a renewal takes nothing but the group's bytes in the gap before it, and
 only bytes can be wrong with a set: `lay_out` finds the sequence without what serves nothing, and its bytes.
 
-`clock` places the copies. A send follows the first computation of its group; the group stays until its copy is out, as
-far as there are bytes. A fetch begins as late as delays nothing, and as early as there are bytes. The times are those
-of `remat_explorer.offload`, where a group of several values is one copy.
+`clock` places the copies. A send follows a computation of its group as soon as the host has room for it; the group
+stays until its copy is out, as far as there are bytes. A fetch begins as late as delays nothing, and as early as there
+are bytes. The times are those of `remat_explorer.offload`, where a group of several values is one copy.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +21,8 @@ from remat_explorer.offload import Transfers
 from remat_explorer.solvers.condensed_graph import CondensedGraph
 
 LOGGED, LENGTH, VERSIONS, AGAIN, FETCHED, WORST = 0, 1, 2, 3, 4, 5  # entries of TransferState.numbers
+HELD, WAITING, SPENT, DROPPED, SPENT_BYTES = 6, 7, 8, 9, 10  # the same of the host, while the engines run
+COMPUTE, OUT, BACK, FREE, HOST = 0, 1, 2, 3, 4  # entries of TransferState.ends
 FIRST, RUN, FETCH = 0, 1, 2  # how a version of a group came to be
 NEVER = 1e300
 
@@ -69,25 +70,6 @@ def _is_grouped(condensed: CondensedGraph) -> list[bool]:
     return [bool(graph.readers[v]) and not graph.persistent[v] for v in range(len(graph.values))]
 
 
-def one_by_one(condensed: CondensedGraph) -> CondensedGraph:
-    """The same with a group for each value: half a group may be sent, so groups do change an optimum with transfers."""
-    graph = condensed.graph
-    read = [v for v in range(len(graph.values)) if graph.readers[v] and not graph.persistent[v]]
-    read.sort(key=lambda v: int(graph.producer[v]))
-    group_of = {v: group for group, v in enumerate(read)}
-    overwritten = [node.default.overwrites for node in graph.operations]
-    return replace(
-        condensed,
-        inputs=tuple(tuple(sorted(group_of[v] for v in set(graph.inputs(k)) & set(read))) for k in range(graph.n)),
-        outputs=tuple(tuple(group_of[v] for v in read if graph.producer[v] == k) for k in range(graph.n)),
-        readers=tuple(graph.readers[v] for v in read),
-        producer=np.array([graph.producer[v] for v in read], dtype=np.int64),
-        bytes=np.array([graph.values[v].bytes for v in read], dtype=np.int64),
-        member=np.array(read, dtype=np.int64),
-        overwritten=np.array([-1 if v is None else group_of[v] for v in overwritten], dtype=np.int64),
-    )
-
-
 class TransferState(NamedTuple):
     """A set of renewals of n operations and g groups, and what was last computed of it."""
 
@@ -120,6 +102,9 @@ class TransferState(NamedTuple):
     link: np.ndarray  # of each version, the next fetch before the same run
     free_head: np.ndarray  # of each run, the first of the sent versions that are freed after it
     free_link: np.ndarray
+    send_before: np.ndarray  # of each run, the first of the groups that are sent between its fetches and it
+    send_head: np.ndarray  # and behind it
+    send_link: np.ndarray
     current: np.ndarray  # of each group, scratch space as the rest
     needed: np.ndarray
     stamp: np.ndarray
@@ -128,7 +113,11 @@ class TransferState(NamedTuple):
     host: np.ndarray
     busy: np.ndarray
     ahead: np.ndarray
-    host_change: np.ndarray
+    source: np.ndarray  # the version that a group is sent from
+    ends: np.ndarray  # of the last jobs of the engines, and when what was freed and dropped is free
+    returned: np.ndarray  # the end of a group's last fetch
+    waiting: np.ndarray  # groups that are not sent yet
+    spent: np.ndarray  # groups whose copies nobody fetches again
 
     @staticmethod
     def empty(n: int, groups: int) -> TransferState:
@@ -149,7 +138,7 @@ class TransferState(NamedTuple):
             fetch_count=whole(n),
             fetch_used=np.zeros((n, groups), dtype=np.uint8),
             log=whole(1 << 16, np.int64),
-            numbers=whole(8, np.int64),
+            numbers=whole(11, np.int64),
             operation=whole(most),
             stage=whole(most),
             again=whole(most),
@@ -169,6 +158,9 @@ class TransferState(NamedTuple):
             link=whole(versions),
             free_head=whole(most),
             free_link=whole(versions),
+            send_before=whole(most),
+            send_head=whole(most),
+            send_link=whole(groups),
             current=whole(groups),
             needed=whole(groups, np.bool_),
             stamp=whole(groups),
@@ -177,7 +169,11 @@ class TransferState(NamedTuple):
             host=np.zeros(groups),
             busy=np.zeros(groups),
             ahead=whole(groups),
-            host_change=whole(most + 1, np.int64),
+            source=whole(groups),
+            ends=np.zeros(5),
+            returned=np.zeros(groups),
+            waiting=whole(groups),
+            spent=whole(groups),
         )
 
 
@@ -390,20 +386,56 @@ def dies_at(state, v, i):
 
 @counting_nothing
 def clock(graph, copies, state, budget):
-    """Place the copies of a sequence that fits, and give its makespan; NEVER if the host has no room."""
-    numbers, length = state.numbers, state.numbers[LENGTH]
+    """Place the copies of a sequence that fits, and give its makespan; NEVER if the host has no room for them.
+
+    Each group is sent from its first version, or if that is faster, from the last one before its first fetch.
+    """
     for v in range(len(graph.bytes)):
         state.sent[v] = False
-    for i in range(length):
-        state.head[i] = -1
-        state.free_head[i] = -1
-    for f in range(numbers[FETCHED]):
+    for f in range(state.numbers[FETCHED]):
         state.sent[state.group[state.fetched[f]]] = True
+    again = choose_sources(graph, state, False)
+    makespan = place_copies(graph, copies, state, budget)
+    if again:
+        choose_sources(graph, state, True)
+        weigh(graph, copies, state, budget)
+        later = place_copies(graph, copies, state, budget)
+        if later < makespan:
+            return later
+        choose_sources(graph, state, False)
+        weigh(graph, copies, state, budget)
+        place_copies(graph, copies, state, budget)
+    return makespan
+
+
+@counting_nothing
+def choose_sources(graph, state, late):
+    """The version from which each group is sent; whether there is another before its first fetch."""
+    again = False
+    for v in range(len(graph.bytes)):
+        state.source[v] = -1
+    for version in range(state.numbers[VERSIONS]):
+        v = state.group[version]
+        if state.kind[version] == FIRST:
+            state.stamp[v] = -1
+            state.source[v] = version
+        elif state.kind[version] == FETCH:
+            state.stamp[v] = version  # the last fetch
+        elif state.sent[v] and state.stamp[v] < 0:
+            again = True
+            if late:
+                state.source[v] = version
+    return again
+
+
+@counting_nothing
+def place_copies(graph, copies, state, budget):
+    """Place sends, then fetches; the makespan."""
+    for i in range(state.numbers[LENGTH]):
+        state.head[i] = state.free_head[i] = state.send_before[i] = state.send_head[i] = -1
     place_sends(graph, copies, state, budget)
     place_fetches(graph, copies, state, budget)
-    if copies.host_bytes >= 0 and not fits_host(graph, copies, state):
-        return NEVER
-    return run_engines(graph, copies, state)
+    return run_engines(graph, copies, state, budget)
 
 
 @counting_nothing
@@ -413,7 +445,7 @@ def place_sends(graph, copies, state, budget):
     for version in range(state.numbers[VERSIONS]):
         state.until[version] = state.end[version]
         v = state.group[version]
-        if state.kind[version] != FIRST or not state.sent[v]:
+        if not state.sent[v] or state.source[v] != version:
             continue
         out = max(out, state.when[state.begin[version] + 1]) + copies.out[v]
         end = state.end[version]
@@ -446,63 +478,107 @@ def place_fetches(graph, copies, state, budget):
 
 
 @counting_nothing
-def fits_host(graph, copies, state):
-    """Whether all copies that are on the host at a time fit there; a copy is dropped after its last fetch."""
-    length = state.numbers[LENGTH]
-    for i in range(length + 1):
-        state.host_change[i] = 0
-    for v in range(len(graph.bytes)):
-        state.stamp[v] = -1
-    for version in range(state.numbers[VERSIONS]):
-        v = state.group[version]
-        if state.sent[v] and state.kind[version] == FIRST:
-            state.host_change[state.begin[version]] += graph.bytes[v]
-        if state.kind[version] == FETCH:
-            state.stamp[v] = max(state.stamp[v], state.place[version])
-    for v in range(len(graph.bytes)):
-        if state.stamp[v] >= 0:
-            state.host_change[state.stamp[v]] -= graph.bytes[v]
-    held = 0
-    for i in range(length):
-        held += state.host_change[i]
-        if held > copies.host_bytes:
-            return False
-    return True
-
-
-@counting_nothing
-def run_engines(graph, copies, state):
-    """The makespan, by the clock of the three engines."""
-    computing, sending, fetching, free = 0.0, 0.0, 0.0, 0.0
-    for i in range(state.numbers[LENGTH]):
+def run_engines(graph, copies, state, budget):
+    """The makespan, by the clock of the three engines; NEVER if the host has no room for a copy while there is time."""
+    numbers, ends = state.numbers, state.ends
+    ends[:] = 0.0
+    state.host[:] = 0.0
+    state.busy[:] = 0.0
+    numbers[HELD] = numbers[WAITING] = numbers[SPENT] = numbers[DROPPED] = numbers[SPENT_BYTES] = 0
+    for i in range(numbers[LENGTH]):
         k = state.operation[i]
         version = state.head[i]
         while version >= 0:
             v = state.group[version]
-            fetching = max(max(fetching, free), max(state.host[v], computing)) + copies.back[v]
-            state.arrival[v] = fetching
+            begin = max(max(ends[BACK], ends[FREE]), max(state.host[v], ends[COMPUTE]))
+            state.arrival[v] = ends[BACK] = begin + copies.back[v]
             if not copies.duplex:
-                sending = fetching
+                ends[OUT] = ends[BACK]
+            if state.stamp[v] == version:
+                state.returned[v] = ends[BACK]
+                state.spent[numbers[SPENT]] = v
+                numbers[SPENT] += 1
+                numbers[SPENT_BYTES] += graph.bytes[v]
             version = state.link[version]
-        start = max(computing, free)
+        if numbers[WAITING] > 0 and not send_before(graph, copies, state, budget, i):
+            return NEVER
+        start = max(ends[COMPUTE], ends[FREE])
         for j in range(graph.input_start[k], graph.input_start[k + 1]):
             start = max(start, state.arrival[graph.inputs[j]])
         taken = graph.overwritten[k]
         if taken >= 0 and state.sent[taken] and dies_at(state, taken, i):
+            if state.host[taken] == NEVER:
+                return NEVER
             start = max(start, state.busy[taken])
-        computing = start + graph.costs[k]
+        ends[COMPUTE] = start + graph.costs[k]
         for v in range(graph.output_start[k], graph.output_start[k + 1]):
-            state.arrival[v] = computing
-            if state.sent[v] and k == state.stage[i]:
-                sending = max(sending, computing) + copies.out[v]
-                state.host[v] = state.busy[v] = sending
-                if not copies.duplex:
-                    fetching = sending
+            state.arrival[v] = ends[COMPUTE]
+            if state.sent[v] and state.begin[state.source[v]] == i:
+                state.host[v] = NEVER
+                state.waiting[numbers[WAITING]] = v
+                numbers[WAITING] += 1
+        if numbers[WAITING] > 0:
+            send_waiting(graph, copies, state, i, state.send_head)
         version = state.free_head[i]
         while version >= 0:
-            free = max(free, state.busy[state.group[version]])
+            if state.host[state.group[version]] < NEVER:
+                ends[FREE] = max(ends[FREE], state.busy[state.group[version]])
             version = state.free_link[version]
-    return computing
+    return ends[COMPUTE]
+
+
+@counting_nothing
+def send_before(graph, copies, state, budget, i):
+    """Send what waits for the host's room between the fetches before a run and the run; False if that is too late."""
+    waiting = state.numbers[WAITING]
+    k, late = state.operation[i], 0
+    for j in range(waiting):
+        v = state.waiting[j]
+        if state.until[state.source[v]] < i:  # it is here for its copy alone
+            late += graph.bytes[v]
+    if late > 0 and state.bytes[i] - graph.needed[k] + late > budget:
+        return False
+    send_waiting(graph, copies, state, i, state.send_before)
+    for j in range(state.numbers[WAITING]):
+        if state.until[state.source[state.waiting[j]]] < i:
+            return False
+    v = state.send_before[i]
+    while v >= 0:
+        if state.until[state.source[v]] < i:
+            state.ends[FREE] = max(state.ends[FREE], state.busy[v])
+        v = state.send_link[v]
+    return True
+
+
+@counting_nothing
+def send_waiting(graph, copies, state, i, heads):
+    """Send those of the waiting groups that the host has room for, once it has dropped what nobody fetches again."""
+    numbers, ends = state.numbers, state.ends
+    left, last, room = 0, -1, copies.host_bytes
+    for j in range(numbers[WAITING]):
+        v = state.waiting[j]
+        if room >= 0 and numbers[HELD] - numbers[SPENT_BYTES] + graph.bytes[v] > room:
+            state.waiting[left] = v
+            left += 1
+            continue
+        while room >= 0 and numbers[HELD] + graph.bytes[v] > room:
+            gone = state.spent[numbers[DROPPED]]
+            numbers[DROPPED] += 1
+            numbers[HELD] -= graph.bytes[gone]
+            numbers[SPENT_BYTES] -= graph.bytes[gone]
+            ends[HOST] = max(ends[HOST], state.returned[gone])
+        ends[OUT] = max(max(ends[OUT], state.arrival[v]), ends[HOST]) + copies.out[v]
+        state.host[v] = state.busy[v] = ends[OUT]
+        numbers[HELD] += graph.bytes[v]
+        if not copies.duplex:
+            ends[BACK] = ends[OUT]
+        if last < 0:
+            heads[i] = v
+        else:
+            state.send_link[last] = v
+        state.send_link[v] = -1
+        last = v
+    numbers[WAITING] = left
 
 
 def set_renewals(state: TransferState, runs: np.ndarray | None, fetches: np.ndarray | None) -> None:
