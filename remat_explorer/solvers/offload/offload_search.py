@@ -63,7 +63,7 @@ _HOT, _COLD = (3e-3, 1e-2, 1e-3, 5e-3), 1e-6  # temperatures as shares of the co
 _SMALL_COOLINGS, _SMALL_MOVES, _SMALL_CHUNKS, _SMALL_HOT = 40, 2000, 20, 0.1  # the same of small graphs, for each start
 _SAME = 1e-12  # relative difference of two makespans that only the order of additions explains
 REFUTED = 1e-6  # relative excess of a bound over a makespan beyond which no rounding explains it
-_TRIES = 12  # repairs from nothing until a start is given up
+_TRIES, _SMALL_TRIES = 12, 400  # repairs from nothing until a start is given up, and for small graphs
 
 
 def solve_with_transfers(
@@ -241,7 +241,7 @@ class _Search:
         if known is not None:
             self._add(self.renewals.of_plan(known))
         for may_run in (False, True) if self.may_run else (False,):
-            for _ in range(_TRIES):
+            for _ in range(_SMALL_TRIES if self.condensed.n <= MOST_OPERATIONS else _TRIES):
                 if self.over:
                     return
                 chain = self.renewals.begin(may_run)
