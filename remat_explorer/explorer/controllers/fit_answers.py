@@ -48,7 +48,8 @@ class FitMethods:
                 setattr(self.state, f"fit_{name}", value)
             except TraitError as error:
                 raise ArgumentError(f"fit does not take {name}={shown(value)}: {error}") from None
-        self.state.panel, self.state.fit_asked = "fit", True
+        with self.state.at_once():  # else changes of another thread may hold this one back
+            self.state.panel, self.state.fit_asked = "fit", True
 
     def wait_for_fit(self, timeout: Seconds | None = None) -> bool:
         """Block until the panel *Fit* has its answer; returns whether that came true in ``timeout`` seconds."""
