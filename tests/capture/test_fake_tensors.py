@@ -199,6 +199,7 @@ def test_a_training_step_with_the_loss_inside_keeps_to_its_budget():
     with CpuMeter() as meter, meter.section():
         trained(x, y).backward()
     resident = sum(tensor.nbytes for tensor in (*trained.parameters(), x, y))
+    assert isinstance(solution.plan, Plan)
     assert meter.readings[0].highest + resident == peak_of_training(solution.plan)
     assert solution.plan.peak <= solution.budget
 

@@ -104,7 +104,7 @@ def seeded(y: torch.Tensor) -> torch.Tensor:
         (lambda s, y: y * float(np.random.rand()), "forward draws from Python's numpy.random"),
         (lambda s, y: seeded(y), r"at test_trace_errors.py:\d+, forward sets the seed .* before the step"),
         (lambda s, y: torch.fft.fft(y).div_(1 + 2j).abs(), "divides a complex64 tensor in place.*write `y = y / z`"),
-        (lambda s, y: torch.div(z := torch.fft.fft(y.detach()), 3j, out=z).abs() + y, "in place or with out="),
+        (lambda s, y: torch.div(z := torch.fft.fft(y.detach()), z + 1, out=z).abs() + y, "in place or with out="),
         (lambda s, y: s.layer(y, 3), r"TypeError: Linear.forward\(\) takes 2 positional arguments but 3 were given"),
     ],
 )

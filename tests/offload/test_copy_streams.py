@@ -343,7 +343,10 @@ class TestOnCuda:
         made = rx.rematerialize(
             model, (x,), loss=torch.sum, budget="60%", time_limit=4, strategy="offload-only", offload="1000 GB/s"
         )
-        assert made.rematerialization.solution.plan.sent_bytes
+        solution = made.rematerialization.solution
+        assert isinstance(solution, rx.TransferSolution)
+        assert solution.plan is not None
+        assert solution.plan.sent_bytes
         for one, run in ((plain, lambda x: plain(x).sum()), (model, made)):
             optimizer = torch.optim.SGD(one.parameters(), lr=1e-4)
             for number in range(10):

@@ -11,6 +11,7 @@ import remat_explorer as rx
 from remat_explorer.allocator import reserved_of
 from remat_explorer.capture.memory_meter import CpuMeter, memory_meter
 from remat_explorer.errors import ExecutionError, QuantityError, SolutionError
+from remat_explorer.plan import Plan
 from remat_explorer.runtime.retain_graph import retaining_peak
 from remat_explorer.solvers import checkpoint_all_peak
 from tests.runtime.heads import NAMES, Heads, X, recomputing
@@ -81,10 +82,12 @@ def test_a_model_is_trained_within_reserved_bytes_and_what_reserves_more_is_refu
         rx.rematerialize(wide(), (MANY,), budget=budget).rematerialization.solution for budget in ("100%", "smallest")
     )
     budget = everything.budget  # which holds what is requested
+    assert isinstance(everything, rx.Solution)
     assert everything.schedule is not None
     assert reserved_of(everything.schedule) > budget
     trained = rx.rematerialize(wide(), (MANY,), budget=budget, budget_means="reserved", time_limit=10)
     solution = trained.rematerialization.solution
+    assert isinstance(solution, rx.Solution)
     assert solution.schedule is not None
     assert reserved_of(solution.schedule) <= budget == solution.budget
     trained(MANY).sum().backward()
@@ -147,7 +150,9 @@ def test_relative_budgets_are_of_what_is_retained():
         budget: rx.rematerialize(layers(), (WIDE,), budget=budget, time_limit=5, retain_graph=True).rematerialization
         for budget in ("100%", "smallest")
     }
-    peaks = {budget: retaining_peak(plan) for budget, one in trained.items() if (plan := one.solution.plan)}
+    peaks = {
+        budget: retaining_peak(plan) for budget, one in trained.items() if isinstance(plan := one.solution.plan, Plan)
+    }
     assert trained["100%"].solution.overhead == 1.0
     assert peaks["smallest"] == trained["smallest"].solution.budget < peaks["100%"] <= trained["100%"].solution.budget
 
@@ -158,7 +163,7 @@ def test_where_nothing_fits_with_what_is_retained_the_error_says_what_would():
         rx.rematerialize(layers(), (WIDE,), budget=100_000, time_limit=5, retain_graph=True)
     named = int(re.search(words, str(caught.value))[1])  # type: ignore[index]
     found = rx.rematerialize(layers(), (WIDE,), budget=named, time_limit=5, retain_graph=True).rematerialization
-    assert found.solution.plan is not None
+    assert isinstance(found.solution.plan, Plan)
     assert retaining_peak(found.solution.plan) <= named == found.solution.budget
 
 
