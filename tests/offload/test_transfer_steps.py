@@ -103,6 +103,7 @@ def interrupted(self: CopyThreads, lane: Any, job: Any) -> Any:
     """Ctrl-C while a copy is under way that never ends by itself."""
     self._run = lambda job: wait_for_the_end(self)
     begun = BEGIN(self, lane, job)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background of a shell ignores it
     signal.raise_signal(signal.SIGINT)
     return begun
 
