@@ -46,7 +46,7 @@ def test_a_row_that_costs_more_is_marked():
     assert monet_p100.row("unet_i@5", entry)[0] == "unet_i@5!?"
     told = monet_p100.summary({"unet_i@5": entry})
     assert (
-        "by at most 10 %. In 0 ours costs less than their lower bound. The widest gap is 9.09 % (row unet_i@5). "
+        "by at most 10 %. In 0 ours costs less than their lower bound (our problem is wider). The widest gap is 9.09 % (row unet_i@5). "
         in told
     )
     assert told.endswith("Of 1 problems with a choice of implementations, ours costs more than the defaults in 1")
