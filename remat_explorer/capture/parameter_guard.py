@@ -61,7 +61,7 @@ class ParameterGuard(TorchFunctionMode):
             return None  # without the warning of PyTorch about stand-ins, which are no leaves
         result = func(*args, **(kwargs or {}))
         for part in result if isinstance(result, tuple | list) else (result,):
-            if type(part) is torch.Tensor:
+            if type(part) is torch.Tensor and not any(part is given for given in args):  # as `contiguous` may give
                 self._note(part)
         return result
 

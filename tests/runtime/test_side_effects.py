@@ -27,6 +27,7 @@ from remat_explorer.errors import CaptureError, ExecutionError
 from tests.runtime.kinds_of_models import Made, linear, x
 from tests.thorough import thorough_but
 
+TABLE = (torch.tensor([0.5]),)  # neither a parameter nor a buffer
 TERMS: list[torch.Tensor] = []
 CALLS = 0
 LAST: torch.Tensor | None = None
@@ -476,4 +477,10 @@ def test_constants_that_are_made_anew_in_each_pass_are_no_obstacle():
         return y + torch.from_numpy(np.array([np.nan], dtype=np.float32)).nan_to_num() * math.nan**0
 
     model, data = Made(forward, layer=linear()), x()
+    assert torch.equal(planned(model)(data), model(data))
+
+
+@pytest.mark.parametrize("same", [torch.Tensor.contiguous, torch.Tensor.float, torch.atleast_1d, torch.Tensor.cpu])
+def test_a_constant_that_an_operator_hands_back_as_it_is_is_not_left_by_the_trace(same):
+    model, data = Made(lambda self, x: self.layer(x) * same(TABLE[0]), layer=linear()), x()
     assert torch.equal(planned(model)(data), model(data))
